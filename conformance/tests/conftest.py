@@ -29,7 +29,8 @@ _DEVICES = [
 
 
 class Launch:
-    """``launch(kernel, grid, *args, **options)``: runs on copies with the reference, then on a backend, which changes the arrays themselves."""
+    """``launch(kernel, grid, *args, **options)``: runs on copies with the reference, then on a
+    backend, which changes the arrays themselves."""
 
     def __init__(self, backend: str) -> None:
         self.session = Session(Subject(backend), "launch")

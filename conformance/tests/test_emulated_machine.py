@@ -1,4 +1,5 @@
-"""The GPU toolkit on the emulated machine agrees with the reference interpreter: every operation of the table, and random tile programs."""
+"""The GPU toolkit on the emulated machine agrees with the reference interpreter: every operation of
+the table, and random tile programs."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_random_programs_agree_with_the_reference(program: Program) -> None:
     with np.errstate(all="ignore"):
         run(program.module, expected, program.grid)
     module = parse_module(print_module(program.module))
-    # the program says which machine, and whether the passes run first, so that a failure can be repeated
+    # the program says which machine, and whether the passes run first, so that a failure can be
+    # repeated
     if program.seed % 2:
         pipeline.run(module, pipeline.STANDARD)
     warps, lanes = MACHINES[program.seed // 2 % len(MACHINES)]
@@ -89,5 +91,6 @@ def test_random_programs_agree_with_the_reference(program: Program) -> None:
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
         assert not wrong, (
-            f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+            f"output {output.index} of {output.element}: {wrong}\n{program.module}\n"
+            f"as lowered:\n{module}"
         )

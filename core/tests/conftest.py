@@ -1,4 +1,5 @@
-"""Settings of the property tests, for which a machine that is slow, always or at times, is no failure; and what code costs on whatever machine."""
+"""Settings of the property tests, for which a machine that is slow, always or at times, is no
+failure; and what code costs on whatever machine."""
 
 import sys
 
@@ -11,7 +12,8 @@ settings.load_profile("tilewright")
 
 @pytest.fixture
 def steps_in():
-    """``steps_in(function)``: how many lines of Python run when ``function`` is called, each time that one runs. What native code does is not seen."""
+    """``steps_in(function)``: how many lines of Python run when ``function`` is called, each time
+    that one runs. What native code does is not seen."""
 
     def count(function):
         steps, before = 0, sys.gettrace()

@@ -1,4 +1,5 @@
-"""Processes that this one starts: what they import, that they end with it, and that they end in time."""
+"""Processes that this one starts: what they import, that they end with it, and that they end in
+time."""
 
 import os
 import signal
@@ -101,7 +102,8 @@ def planted(tmp_path):
     """A folder in which modules lie that are called as modules of the standard library."""
     for name in HIDDEN:
         (tmp_path / f"{name}.py").write_text(
-            f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit('code of the current folder ran')\n"
+            f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\n"
+            "raise SystemExit('code of the current folder ran')\n"
         )
     return tmp_path
 
@@ -152,7 +154,8 @@ def test_no_variable_of_another_process_names_the_current_folder(monkeypatch, sa
 def test_no_other_process_starts_with_code_that_this_one_started_without(
     tmp_path, define, call, flag
 ):
-    """An interpreter imports ``sitecustomize`` before a folder is put first on its path, and under ``-I`` from nowhere that a variable names."""
+    """An interpreter imports ``sitecustomize`` before a folder is put first on its path, and under
+    ``-I`` from nowhere that a variable names."""
     named = tmp_path / "named"
     named.mkdir()
     for folder in (tmp_path, named)[flag == "-I" :]:
@@ -180,10 +183,14 @@ def test_no_other_process_starts_with_code_that_this_one_started_without(
 
 def test_a_process_that_tries_out_a_plugin_ends_with_the_one_that_wants_it(tmp_path):
     (tmp_path / "hanging.py").write_text(
-        "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\nos.rename('process', 'hangs')\ntime.sleep(100000)\n"
+        "import os, time\nprint(os.getpid(), file=open('process', 'w'), flush=True)\n"
+        "os.rename('process', 'hangs')\ntime.sleep(100000)\n"
     )
     parent = run(
-        f"import sys\nsys.path.append({str(tmp_path)!r})\n{PROBE.replace('wave', 'hanging')}\nprobe()",
+        (
+            f"import sys\nsys.path.append({str(tmp_path)!r})\n"
+            f"{PROBE.replace('wave', 'hanging')}\nprobe()"
+        ),
         tmp_path,
     )
     child = started(tmp_path)
@@ -231,7 +238,10 @@ def test_the_end_of_a_pipe_ends_it_where_the_system_kills_no_children(tmp_path):
     """A thread of the process waits for it, while the code generator runs."""
     without = HANGING.replace(
         "import os, sys, time\n",
-        "import os, sys, time\nfrom tilewright import child_process\nchild_process.end_with_parent = int\n",
+        (
+            "import os, sys, time\nfrom tilewright import child_process\n"
+            "child_process.end_with_parent = int\n"
+        ),
     )
     parent = run(f"{without}\ngenerate()", tmp_path)
     child = started(tmp_path)

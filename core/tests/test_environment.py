@@ -1,4 +1,5 @@
-"""Environment variables: switches that are neither on nor off are refused, slips are found, and the page lists all of them."""
+"""Environment variables: switches that are neither on nor off are refused, slips are found, and the
+page lists all of them."""
 
 import os
 import re

@@ -363,7 +363,8 @@ def all_imports(file: Path) -> list[tuple[ast.ImportFrom, bool]]:
 
 
 def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
-    """(the module or folder of the package that is imported, the line, whether for annotations alone)."""
+    """(the module or folder of the package that is imported, the line, whether for annotations
+    alone)."""
     for node, for_annotations in all_imports(file):
         if node.module is not None and f"{node.module}.".startswith(f"{package}."):
             inside = node.module.removeprefix(package).lstrip(".")

@@ -1,4 +1,5 @@
-"""Forks while another thread sets something up: a fork waits for it, and children launch kernels of their own."""
+"""Forks while another thread sets something up: a fork waits for it, and children launch kernels of
+their own."""
 
 import os
 import subprocess
@@ -116,7 +117,8 @@ def test_a_child_does_not_wait_for_a_tuning_of_its_parent():
         thread.join()
 
 
-#: A process that forks at random moments of the first launches of its other thread. Arguments: the seed, how many forks. It prints what children ended with.
+#: A process that forks at random moments of the first launches of its other thread. Arguments: the
+#: seed, how many forks. It prints what children ended with.
 PROGRAM = """
 import os, random, sys, threading, time, warnings
 import numpy as np

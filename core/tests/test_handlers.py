@@ -1,4 +1,5 @@
-"""What is called by an operation's name takes that operation's class, so that the fields it reads are those the operation has."""
+"""What is called by an operation's name takes that operation's class, so that the fields it reads
+are those the operation has."""
 
 from __future__ import annotations
 
@@ -88,7 +89,10 @@ def unfit(name: str, handler: Handler) -> Iterator[str]:
     """What a handler takes, where the operation of that name is none of it."""
     classes = taken(handler)
     if not issubclass(ALL[name].op_class, classes):
-        yield f"{handler.__qualname__} takes {' | '.join(each.__name__ for each in classes)}, and is called with {name}"
+        yield (
+            f"{handler.__qualname__} takes {' | '.join(each.__name__ for each in classes)}, and "
+            f"is called with {name}"
+        )
 
 
 @pytest.mark.parametrize("table", HANDLERS)

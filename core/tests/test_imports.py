@@ -1,4 +1,5 @@
-"""What the modules of the six distributions import of each other, at their top, within functions and for types alone: no large circles, no private names."""
+"""What the modules of the six distributions import of each other, at their top, within functions
+and for types alone: no large circles, no private names."""
 
 from __future__ import annotations
 
@@ -24,10 +25,12 @@ DISTRIBUTIONS = {
 
 #: Files that may need each other: so many can be read as one.
 LIMIT = 4
-#: Packages that are one interface in several files, none of which imports another for more than annotations.
+#: Packages that are one interface in several files, none of which imports another for more than
+#: annotations.
 INTERFACES = ("tilewright.simt.target.capabilities",)
 
-#: Module -> why it imports modules whose names are not written there: plugins, and what users name. All other imports of ours can be read in the sources.
+#: Module -> why it imports modules whose names are not written there: plugins, and what users name.
+#: All other imports of ours can be read in the sources.
 COMPUTED = {
     "tilewright": "the module that a backend's manifest names for programs",
     "tilewright.compat.triton.environment": "a class that a variable of the environment names",
@@ -37,7 +40,9 @@ COMPUTED = {
     "tilewright.passes.package_modules": "the modules of a package, which register themselves",
     "tilewright.runtime.executors": "an executor that the user names",
     "tilewright.runtime.launch.jit": "the module of a kernel that was pickled",
-    "tilewright.runtime.compiler.specialization_data": "the module of a function that a stored specialisation names",
+    "tilewright.runtime.compiler.specialization_data": (
+        "the module of a function that a stored specialisation names"
+    ),
     "tilewright.testing.report": "libraries that draw, which the core does not need",
     "tilewright.tools.doctor": "packages whose presence is told",
     "tilewright.tools.cli": "the conformance suite, of which some commands are",
@@ -45,12 +50,15 @@ COMPUTED = {
     "tilewright_conformance.suite.engine.setup": "plugins that a setup names",
     "tilewright_conformance.fuzz.__main__": "a plugin that the command line names",
     "tilewright_conformance.api_coverage.probes": "its own families, which register themselves",
-    "tilewright_conformance.api_coverage.public_names": "the names of the public surface, as users write them",
+    "tilewright_conformance.api_coverage.public_names": (
+        "the names of the public surface, as users write them"
+    ),
 }
 
 
 class Import(NamedTuple):
-    """``name`` of the module ``source``, imported by ``module``; a submodule of ``source``, or the empty text for ``source`` itself."""
+    """``name`` of the module ``source``, imported by ``module``; a submodule of ``source``, or the
+    empty text for ``source`` itself."""
 
     module: str
     source: str
@@ -75,7 +83,8 @@ def tree_of(module: str) -> ast.Module:
 
 
 def lazy_imports(tree: ast.Module) -> ast.FunctionDef | None:
-    """The function by which a package imports what it has the names of when it is first asked for it."""
+    """The function by which a package imports what it has the names of when it is first asked for
+    it."""
     return next(
         (
             node
@@ -94,7 +103,8 @@ def is_import_call(node: ast.AST) -> bool:
 
 
 def computed_imports(tree: ast.Module) -> list[int]:
-    """The lines that import a module whose name is not written there, but for those of a lazy package, whose names :func:`imports_of` sees."""
+    """The lines that import a module whose name is not written there, but for those of a lazy
+    package, whose names :func:`imports_of` sees."""
     lazy = lazy_imports(tree)
     seen = {id(node) for node in ast.walk(lazy)} if lazy is not None else set()
     calls = [
@@ -109,13 +119,15 @@ def computed_imports(tree: ast.Module) -> list[int]:
 
 @functools.cache
 def nodes_of(module: str) -> tuple[ast.AST, ...]:
-    """All nodes of a module's tree. They are looked at several times, and to walk a tree takes long."""
+    """All nodes of a module's tree. They are looked at several times, and to walk a tree takes
+    long."""
     return tuple(ast.walk(tree_of(module)))
 
 
 @functools.cache
 def imports_of(module: str) -> tuple[Import, ...]:
-    """All imports of our modules, of every kind; also those by ``import_module`` of a written name, and of modules that a lazy package has the names of."""
+    """All imports of our modules, of every kind; also those by ``import_module`` of a written name,
+    and of modules that a lazy package has the names of."""
     return tuple(_imports_of(module))
 
 
@@ -147,7 +159,8 @@ def _imports_of(module: str) -> Iterator[Import]:
 
 
 def needs() -> dict[str, set[str]]:
-    """The modules that each module imports. What a package's folder has is imported from there, not from the package."""
+    """The modules that each module imports. What a package's folder has is imported from there, not
+    from the package."""
     graph: dict[str, set[str]] = {}
     for module in modules():
         found = {
@@ -244,7 +257,10 @@ def test_imports_can_be_read_in_the_sources() -> None:
     """A loop over ``import_module(f"package.{name}")`` would hide a circle from the test above."""
     found = {module: lines for module in modules() if (lines := computed_imports(tree_of(module)))}
     told = [
-        f"{module}:{lines[0]} imports a module whose name is computed: write the import, or have a table handed in"
+        (
+            f"{module}:{lines[0]} imports a module whose name is computed: write the import, or "
+            "have a table handed in"
+        )
         for module, lines in found.items()
         if module not in COMPUTED
     ]
@@ -261,7 +277,8 @@ def is_private(name: str) -> bool:
 
 
 def private_names(module: str) -> Iterator[str]:
-    """The private names of other modules that a module imports or takes of a module that it imported; private modules belong to the folder they are in."""
+    """The private names of other modules that a module imports or takes of a module that it
+    imported; private modules belong to the folder they are in."""
     aliases: dict[str, str] = {}
     for node in nodes_of(module):
         if isinstance(node, ast.ImportFrom) and node.module in modules():
@@ -305,6 +322,9 @@ def test_no_module_uses_the_private_names_of_another() -> None:
 
 def test_a_module_of_the_package_is_imported_without_asking_backends():
     """``from tilewright import MODULE`` asks the package for an attribute first."""
-    code = "from tilewright import child_process; from tilewright.plugins.registry import registry; print(child_process.__name__, registry()._loaded)"
+    code = (
+        "from tilewright import child_process; from tilewright.plugins.registry import registry; "
+        "print(child_process.__name__, registry()._loaded)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "tilewright.child_process {}\n"

@@ -10,7 +10,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
 
-#: package, or module beside the packages -> what of the core it may import, at module level or inside functions
+#: package, or module beside the packages -> what of the core it may import, at module level or
+#: inside functions
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "recursion": set(),
@@ -88,11 +89,21 @@ ALLOWED: dict[str, set[str]] = {
 
 #: Package or file -> why vendors are named there.
 NAMING_VENDORS = {
-    "compat": "names of Triton's modules, functions and options, which programs that are written for it use",
+    "compat": (
+        "names of Triton's modules, functions and options, which programs that are written for "
+        "it use"
+    ),
     "runtime/arguments/array_protocols.py": "kinds of devices as DLPack, PyTorch and JAX name them",
-    "plugins/manifest.py": "the documentation of device kinds and architectures, in the terms of argument protocols",
-    "language/target_info.py": "functions of the language that are called after vendors: what they ask is the kind of device",
-    "language/builtin_functions/linear.py": "the text of a warning that programs are told in the words of Triton",
+    "plugins/manifest.py": (
+        "the documentation of device kinds and architectures, in the terms of argument protocols"
+    ),
+    "language/target_info.py": (
+        "functions of the language that are called after vendors: what they ask is the kind of "
+        "device"
+    ),
+    "language/builtin_functions/linear.py": (
+        "the text of a warning that programs are told in the words of Triton"
+    ),
 }
 
 VENDOR = re.compile(
@@ -101,7 +112,8 @@ VENDOR = re.compile(
 
 
 def package_of(module: str) -> str:
-    """The package of a module of the core, by its dotted name without the core's: the innermost that has a row."""
+    """The package of a module of the core, by its dotted name without the core's: the innermost
+    that has a row."""
     parts = module.split(".")
     return next(
         (name for end in range(len(parts), 1, -1) if (name := "/".join(parts[:end])) in ALLOWED),

@@ -55,12 +55,14 @@ def named_by_us() -> list[Source]:
 
 #: Words that say nothing of what a file holds.
 VAGUE = {
-    "causes", "crashes", "cuts", "edges", "facts", "folds", "halves", "limits", "lines", "needs", "notes", "parts",
+    "causes", "crashes", "cuts", "edges", "facts", "folds", "halves", "limits", "lines", "needs",
+    "notes", "parts",
     "pieces", "places", "polls", "promises", "roots", "rows", "slabs", "turns", "units", "words",
 }  # fmt: skip
 #: Irregular participles.
 PARTICIPLES = {
-    "built", "drawn", "found", "given", "held", "kept", "known", "laid", "left", "lent", "made", "met", "put", "seen",
+    "built", "drawn", "found", "given", "held", "kept", "known", "laid", "left", "lent", "made",
+    "met", "put", "seen",
     "shown", "taken", "told", "written",
 }  # fmt: skip
 #: Names and last words that end as participles do, and are the field's.
@@ -188,7 +190,8 @@ MATMULS = {"matmul", "matmuls", "mma", "wgmma", "tcgen05", "mfma", "wmma"}
 #: Names that have a word of the tables, and are another's: the drivers' attributes of an SM, and
 #: the Cartesian product of :mod:`itertools`; and phrases of general English.
 FOREIGN = re.compile(
-    r"\w*multi_?processor\w*|itertools\.product|itertools import product|(?<![a-z])at[\s#:_]+(f?\")?least(?![a-z])|"
+    r"\w*multi_?processor\w*|itertools\.product|itertools import "
+    r"product|(?<![a-z])at[\s#:_]+(f?\")?least(?![a-z])|"
     r"\bat \"\s+f?\"least\b|\bleast significant|\bdot[ _-]products?|"
     r"\b(partial|prefix)_sums\b|\bwide_?products\b",
     re.IGNORECASE,
@@ -271,12 +274,41 @@ def _titles() -> Iterator[tuple[str, str, int]]:
                     )
 
 
+def long_lines(text: str) -> list[int]:
+    """Return the lines that are too long; those of strings of several lines are text, not code."""
+    long = {number for number, line in enumerate(text.split("\n"), 1) if len(line) > COLUMNS}
+    first = 0
+    for part in tokenize.generate_tokens(io.StringIO(text).readline) if long else ():
+        name = tokenize.tok_name[part.type]
+        if name in ("STRING", "FSTRING_START"):
+            first = part.start[0]
+        if name in ("STRING", "FSTRING_END") and part.end[0] > first:
+            long -= set(range(first, part.end[0] + 1))
+    return sorted(long)
+
+
+def test_long_lines_are_found() -> None:
+    long = "x" * COLUMNS
+    text = f'a = """{long}\n{long}"""\nf""" {{b}} {long}\n"""\nc = "{long}"\nd = 1  # {long}\n'
+    assert long_lines(text) == [5, 6]
+
+
 def test_lines_are_short() -> None:
     wrong = [
         f"{source.path}:{number}"
         for source in sources()
         for number, line in enumerate(source.lines, start=1)
         if len(line) > COLUMNS
+    ]
+    assert not wrong, f"lines of more than {COLUMNS} columns: {wrong}"
+
+
+def test_lines_of_tests_are_short() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for folder in (*ROOT.glob("*/tests"), *ROOT.glob("backends/**/tests"))
+        for file in sorted(folder.rglob("*.py"))
+        for number in long_lines(file.read_text())
     ]
     assert not wrong, f"lines of more than {COLUMNS} columns: {wrong}"
 

@@ -1,4 +1,5 @@
-"""Operands and attributes are read by the fields of an operation's class: no name in quotes and no index, which nobody checks."""
+"""Operands and attributes are read by the fields of an operation's class: no name in quotes and no
+index, which nobody checks."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 def untyped(source: str) -> Iterator[int]:
-    """Lines with ``attribute("name")``, ``operand("name")``, ``group("name")``, ``attributes["name"]`` or ``operands[literal]``. An attribute with a dot in its
-    name is a note of who lowers the module, which no class has. What is written is not read; and a type rule is asked, of a ``shape``, before there is an
-    operation."""
+    """Lines with ``attribute("name")``, ``operand("name")``, ``group("name")``,
+    ``attributes["name"]`` or ``operands[literal]``. An attribute with a dot in its name is a note
+    of who lowers the module, which no class has. What is written is not read; and a type rule is
+    asked, of a ``shape``, before there is an operation."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(

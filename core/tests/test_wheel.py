@@ -1,4 +1,5 @@
-"""What the core's wheel holds: what runs kernels. What tests backends is the conformance suite's, and the core finds it by name where it is installed."""
+"""What the core's wheel holds: what runs kernels. What tests backends is the conformance suite's,
+and the core finds it by name where it is installed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,14 @@
-"""The developers' pages are true: each says which files a change touches, and its own blocks, applied to a copy of the sources, are that change.
+"""The developers' pages are true: each says which files a change touches, and its own blocks,
+applied to a copy of the sources, are that change.
 
 A block of a page with a title is one of these:
 
-- ```` ```diff title="core/src/…/file.py" ````: lines of that file with ``-`` and ``+`` before what goes and what comes; lines before and after find the
-  place, which has to be the only one. ``@@`` stands between places. A file that is not there consists of lines with ``+``.
-- ```` ```python title="try.py" ````: a program that works with the change, and compares with NumPy. It fails without.
+- ```` ```diff title="core/src/…/file.py" ````: lines of that file with ``-`` and ``+`` before what
+goes and what comes; lines before and after find the
+  place, which has to be the only one. ``@@`` stands between places. A file that is not there
+  consists of lines with ``+``.
+- ```` ```python title="try.py" ````: a program that works with the change, and compares with NumPy.
+It fails without.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ LIMITS = {
 
 
 class Page(NamedTuple):
-    """What a page says: the files that its table lists, the edits of its blocks by file, and its program."""
+    """What a page says: the files that its table lists, the edits of its blocks by file, and its
+    program."""
 
     listed: list[str]
     edits: dict[str, list[str]]
@@ -109,7 +114,8 @@ def run(program: str, copy: Path) -> subprocess.CompletedProcess[str]:
     start = copy / "start.py"
     start.write_text(
         "import runpy, sys\nimport tilewright, tilewright_cpu\n"
-        f"assert all(module.__file__.startswith({str(copy)!r}) for module in (tilewright, tilewright_cpu)), tilewright.__file__\n"
+        f"assert all(module.__file__.startswith({str(copy)!r}) for module in (tilewright, "
+        "tilewright_cpu)), tilewright.__file__\n"
         "runpy.run_path(sys.argv[1], run_name='__main__')\n"
     )
     path = os.pathsep.join(str(copy / source) for source in (*SOURCES, PACKAGE))

@@ -35,7 +35,8 @@ SOURCES = {
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     text = page.read_text()
-    # a page that shows how something is built names the files that its reader writes, above their text
+    # a page that shows how something is built names the files that its reader writes, above their
+    # text
     written = (
         set(re.findall(r'title="([^"]+)"', text))
         | set(re.findall(r"^# ([\w/]+\.py)$", text, re.M))

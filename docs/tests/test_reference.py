@@ -1,4 +1,5 @@
-"""The reference is whole: every public name is described, every parameter explained, every example runs."""
+"""The reference is whole: every public name is described, every parameter explained, every example
+runs."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ NAMING_ERRORS = [
 
 
 def test_the_errors_of_a_page_are_what_a_wrong_call_in_a_kernel_raises(tmp_path: Path) -> None:
-    """An argument that there is not, and none where there have to be some, whatever each function asks of the rest."""
+    """An argument that there is not, and none where there have to be some, whatever each function
+    asks of the rest."""
     wrong = [
         (name, call)
         for name in NAMING_ERRORS

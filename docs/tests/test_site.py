@@ -1,4 +1,5 @@
-"""Every Python block of the site runs, prints what the page says, and the site builds without a warning."""
+"""Every Python block of the site runs, prints what the page says, and the site builds without a
+warning."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ PAGES = [page for page in sorted(SITE.rglob("*.md")) if "```python" in page.read
 
 
 def script_and_output(page: Path) -> tuple[str, str]:
-    """The page's Python blocks as one script whose lines keep their numbers, and the output the page promises."""
+    """The page's Python blocks as one script whose lines keep their numbers, and the output the
+    page promises."""
     text = page.read_text()
     lines = [""] * text.count("\n")
     expected = ""

@@ -1,4 +1,5 @@
-"""Code objects of both sides executed in the emulator: ours of a kernel, and of one that is wrong."""
+"""Code objects of both sides executed in the emulator: ours of a kernel, and of one that is
+wrong."""
 
 from __future__ import annotations
 

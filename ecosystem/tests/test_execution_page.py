@@ -28,7 +28,8 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
         read.versions == {"triton": "3"} and ExecutionRecord.read(tmp_path / "none").kernels == {}
     )
     assert sorted(read.executions(), key=lambda each: (each.kernel, -each.theirs, each.target)) == [
-        *sorted(EXECUTIONS[:2], key=lambda each: each.target), Execution("p/z/c", "gfx942", ours=1, theirs=1)
+        *sorted(EXECUTIONS[:2], key=lambda each: each.target),
+        Execution("p/z/c", "gfx942", ours=1, theirs=1),
     ]  # fmt: skip
 
 

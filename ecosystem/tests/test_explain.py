@@ -1,4 +1,5 @@
-"""What is explained of a recorded launch: its code, and a roofline with the record's sizes and grid."""
+"""What is explained of a recorded launch: its code, and a roofline with the record's sizes and
+grid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rows of tokens sorted by experts: what a record's arguments hold is what the kernels of its package would have left."""
+"""Rows of tokens sorted by experts: what a record's arguments hold is what the kernels of its
+package would have left."""
 
 from __future__ import annotations
 

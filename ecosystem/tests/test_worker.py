@@ -14,7 +14,8 @@ def test_errors_name_files_of_packages_without_the_installation() -> None:
 
 def test_errors_do_not_name_temporary_files() -> None:
     error = RuntimeError(
-        f"LLD failed to link {tempfile.gettempdir()}/tmpab1 into {tempfile.gettempdir()}/tmpcd2 because\nof this"
+        f"LLD failed to link {tempfile.gettempdir()}/tmpab1 into "
+        f"{tempfile.gettempdir()}/tmpcd2 because\nof this"
     )
     assert (
         first_line(error)

@@ -1,6 +1,8 @@
-"""Fresh environments with wheels in them, for tests of what a vendor does; and the examples on emulated GPUs:
+"""Fresh environments with wheels in them, for tests of what a vendor does; and the examples on
+emulated GPUs:
 
-python -m pytest examples/tests/test_kernels.py examples/tests/test_triton_examples.py --emulate gfx942
+python -m pytest examples/tests/test_kernels.py examples/tests/test_triton_examples.py --emulate
+gfx942
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Instructions of a batch of emulated waves: the examples execute some 100,000 at most, and a kernel that does not end is one of a minute, not of many.
+#: Instructions of a batch of emulated waves: the examples execute some 100,000 at most, and a
+#: kernel that does not end is one of a minute, not of many.
 LIMIT = 1 << 23
 
 
@@ -49,7 +52,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The emulated device that arrays of the host are on, where the command asks for one; None otherwise."""
+    """The emulated device that arrays of the host are on, where the command asks for one; None
+    otherwise."""
     target, _, schedule = request.config.getoption("--emulate", "").partition(":")
     if not target:
         yield None
@@ -68,7 +72,8 @@ def emulated(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def on_the_emulated_device(emulated: Any) -> Iterator[None]:
-    """With an emulated device, each test runs kernels on it, and none of them does what it must not."""
+    """With an emulated device, each test runs kernels on it, and none of them does what it must
+    not."""
     launched = 0 if emulated is None else len(emulated.launches)
     yield
     if emulated is not None:
@@ -118,7 +123,8 @@ class Environment:
         self.programs = folder / "env" / "bin"
 
     def python(self, *arguments: object, code: int = 0, path: Path | str = "") -> str:
-        """Run Python with some arguments, and modules of ``path``; what it printed, where it ends with ``code``."""
+        """Run Python with some arguments, and modules of ``path``; what it printed, where it ends
+        with ``code``."""
         done = completed(
             self.programs / "python",
             *arguments,
@@ -199,7 +205,8 @@ def wheel_of(shared: Path) -> Callable[[Path], Path]:
 
 @pytest.fixture(scope="session")
 def with_wheels(shared: Path, wheel_of: Callable[[Path], Path]) -> Path:
-    """The folder of an environment with the wheels of the core and of the conformance suite, to be copied; what these import is compiled."""
+    """The folder of an environment with the wheels of the core and of the conformance suite, to be
+    copied; what these import is compiled."""
 
     def make(folder: Path) -> None:
         venv.create(folder / "env", with_pip=False)
@@ -212,8 +219,8 @@ def with_wheels(shared: Path, wheel_of: Callable[[Path], Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory, with_wheels: Path) -> Environment:
-    """An environment with the wheels of the core and of the conformance suite. Its files are links to those of the one that is copied: neither pip nor Python
-    writes into a file that is there."""
+    """An environment with the wheels of the core and of the conformance suite. Its files are links
+    to those of the one that is copied: neither pip nor Python writes into a file that is there."""
     folder = tmp_path_factory.mktemp("vendor")
     shutil.copytree(with_wheels / "env", folder / "env", symlinks=True, copy_function=os.link)
     return Environment(folder)
@@ -221,7 +228,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory, with_wheels: Path) -> 
 
 @pytest.fixture(scope="session")
 def two_of_each_subject() -> list[str]:
-    """Options for the first and the last quick case of profile core for each operation and function that it tests."""
+    """Options for the first and the last quick case of profile core for each operation and function
+    that it tests."""
     from tilewright_conformance.suite.catalogue import catalogue
 
     found: dict[str, list[str]] = {}

@@ -1,4 +1,5 @@
-"""The example backend, installed as a vendor's would be: its wheel, the core's and the suite's in a fresh environment; conformant, and gone again."""
+"""The example backend, installed as a vendor's would be: its wheel, the core's and the suite's in a
+fresh environment; conformant, and gone again."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ from tilewright_conformance.suite.requirements_audit import used
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "backend_c"
 
-#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims hold; else a part of profile core is run: a C compiler is
-#: started for each kernel.
+#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims
+#: hold; else a part of profile core is run: a C compiler is started for each kernel.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
 QUICK = () if FULL else ("--quick",)
 PROFILES = (
@@ -37,7 +38,8 @@ PROFILES = (
     else ("core",)
 )
 
-#: Cases with each elementwise operation in a type or two: what is not lowered is not lowered in any.
+#: Cases with each elementwise operation in a type or two: what is not lowered is not lowered in
+#: any.
 ONE_OF_EACH = tuple(
     part
     for types in ("f32*", "i32/*", "i1*", "0_1*", "axis*")
@@ -215,7 +217,10 @@ def lower(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_what_is_not_lowered_is_refused_with_its_place(lower: Any, operation: str) -> None:
     with pytest.raises(
         LoweringError,
-        match=rf"backend 'c' does not lower {operation} yet \(at samples.py:2:4 in {operation}/.*: write a function for it",
+        match=(
+            rf"backend 'c' does not lower {operation} yet \(at samples.py:2:4 in {operation}/.*: "
+            r"write a function for it"
+        ),
     ):
         lower(next(iter(samples(operation))).module)
 
@@ -237,7 +242,8 @@ def test_large_tiles_are_on_the_heap(lower: Any) -> None:
 
 @tilewright.jit
 def _scaled(x, out, k, s, COUNT: tl.constexpr):
-    """Tiles and numbers that statements, branches and loops give, by another factor in each program."""
+    """Tiles and numbers that statements, branches and loops give, by another factor in each
+    program."""
     lanes = tl.arange(0, 16)
     v = tl.load(x + lanes)
     n = k

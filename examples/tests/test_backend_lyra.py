@@ -1,4 +1,5 @@
-"""The example on the GPU toolkit, installed as a vendor's would be: its wheel, the core's and the suite's in a fresh environment; it computes, and conforms."""
+"""The example on the GPU toolkit, installed as a vendor's would be: its wheel, the core's and the
+suite's in a fresh environment; it computes, and conforms."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "backend_lyra"
 
-#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims hold; else a part of profile core is run.
+#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims
+#: hold; else a part of profile core is run.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
 PROFILES = (
     (

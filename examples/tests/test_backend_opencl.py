@@ -1,6 +1,8 @@
-"""The OpenCL example, installed as a vendor's would be: its wheel, that of the C example, the core's and the suite's in a fresh environment; it conforms.
+"""The OpenCL example, installed as a vendor's would be: its wheel, that of the C example, the
+core's and the suite's in a fresh environment; it conforms.
 
-Where there is no pyopencl, or no driver whose compiler takes a kernel for this processor, this is skipped. ``make opencl`` installs both.
+Where there is no pyopencl, or no driver whose compiler takes a kernel for this processor, this is
+skipped. ``make opencl`` installs both.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ EXAMPLES = Path(__file__).resolve().parents[1]
 PACKAGE = EXAMPLES / "backend_opencl"
 DRIVER = "pocl_binary_distribution"
 
-#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims hold; else a part of profile core is run: the driver compiles
-#: each kernel.
+#: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims
+#: hold; else a part of profile core is run: the driver compiles each kernel.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
 PROFILES = ("core", "math", "memory", "control", "launch") if FULL else ("core",)
 

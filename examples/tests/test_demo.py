@@ -14,7 +14,8 @@ from tilewright.runtime.devices import device_registry
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 
-#: the demo after some changes to it, with times that are made up: so many seconds for Tilewright, and 1 for every rival
+#: the demo after some changes to it, with times that are made up: so many seconds for Tilewright,
+#: and 1 for every rival
 _PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -41,7 +42,8 @@ def demo(seconds: float, change: str = "", *options: str) -> tuple[int, list[str
 
 @pytest.fixture(scope="module")
 def slow() -> tuple[int, list[str]]:
-    """The demo on a machine where Tilewright takes four times as long as its rivals, with a plot."""
+    """The demo on a machine where Tilewright takes four times as long as its rivals, with a
+    plot."""
     return demo(4.0, "", "--plot")
 
 
@@ -86,7 +88,11 @@ def test_what_it_proposes_to_try_next_can_be_tried(slow: tuple[int, list[str]]) 
 def test_a_wrong_kernel_fails_however_fast_it_is() -> None:
     code, lines = demo(
         seconds=0.5,
-        change="own = demo.softmax\ndemo.softmax = lambda x, out: (own(x, out), out.__setitem__((7, 5), 0.5))\ndemo.matmul = lambda *arguments: None",
+        change=(
+            "own = demo.softmax\n"
+            "demo.softmax = lambda x, out: (own(x, out), out.__setitem__((7, 5), 0.5))\n"
+            "demo.matmul = lambda *arguments: None"
+        ),
     )
     assert code == 1
     assert lines[-1] == "wrong: fused softmax, matmul + leaky relu"

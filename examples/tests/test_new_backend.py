@@ -1,4 +1,5 @@
-"""What ``tilewright new-backend`` writes, in a fresh environment: it installs, registers, passes nothing and says so, and is clean."""
+"""What ``tilewright new-backend`` writes, in a fresh environment: it installs, registers, passes
+nothing and says so, and is clean."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-#: With what the text of the package leaves undecided: names short and long, with what package names cannot have.
+#: With what the text of the package leaves undecided: names short and long, with what package names
+#: cannot have.
 NAMES = ["x", "vega", "a-rather-long-name-of-a_backend-0123456"]
 
 

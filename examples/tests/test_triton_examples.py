@@ -46,7 +46,8 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def examples() -> Iterator[SimpleNamespace]:
-    """The modules of the examples, in a process where ``import triton`` finds Tilewright until they are done with."""
+    """The modules of the examples, in a process where ``import triton`` finds Tilewright until they
+    are done with."""
     from tilewright.compat.triton import hook
 
     active = hook.is_active()
@@ -354,7 +355,8 @@ def test_gradients_of_attention(
 def test_the_blocks_of_host_descriptors_are_tuned(
     examples: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compiled for a trial hangs on the blocks that the configuration's hook puts into the descriptors."""
+    """What is compiled for a trial hangs on the blocks that the configuration's hook puts into the
+    descriptors."""
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "memory")
     kernel = examples.persistent_matmul.host_descriptor_kernel
     monkeypatch.setattr(kernel, "configs", kernel.configs[-2:])

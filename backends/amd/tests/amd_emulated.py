@@ -1,4 +1,5 @@
-"""Compiled kernels run on emulated waves: arguments packed as the code's metadata says, arrays in checked memory."""
+"""Compiled kernels run on emulated waves: arguments packed as the code's metadata says, arrays in
+checked memory."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _program = functools.lru_cache(maxsize=8)(load)
 
 
 class Launch:
-    """One launch of a kernel: its arrays in memory, each as a whole, so that what lies around a view is seen to be untouched."""
+    """One launch of a kernel: its arrays in memory, each as a whole, so that what lies around a
+    view is seen to be untouched."""
 
     def __init__(self) -> None:
         # AMD's runtime has its devices access words at any address
@@ -65,7 +67,9 @@ class Launch:
         given = [*values, told] if assertions else values
         try:
             covered = run(
-                _program(listing), code.name, grid=(x, y, z), threads=lanes * code.metadata["num_warps"], arguments=packed(listing, given, (x, y, z)),
+                _program(listing), code.name, grid=(x, y, z),
+                threads=lanes * code.metadata["num_warps"],
+                arguments=packed(listing, given, (x, y, z)),
                 dynamic_lds=code.metadata["shared"], arena=self.arena, schedule=schedule, seed=seed,
             )  # fmt: skip
         except WaveError as error:
@@ -90,7 +94,8 @@ def launched(
     schedule: str = "lockstep",
     seed: int = 0,
 ) -> Coverage:
-    """Run a kernel on arrays, integers and f32 numbers; arrays are changed in place by what it stores."""
+    """Run a kernel on arrays, integers and f32 numbers; arrays are changed in place by what it
+    stores."""
     launch = Launch()
     values = [
         launch.address(value)
@@ -113,7 +118,8 @@ def run_module(
     seed: int = 0,
     **options: Any,
 ) -> Coverage:
-    """Lower a module of Tile IR for an architecture, and run it; arrays, also those under descriptors, are changed in place."""
+    """Lower a module of Tile IR for an architecture, and run it; arrays, also those under
+    descriptors, are changed in place."""
     backend = registry().get("amd")
     code = lower(
         module,

@@ -176,9 +176,11 @@ def computed(x, y, out, N: tl.constexpr, NAME: tl.constexpr):
 @tw.jit
 def scaled(
     a, a_scale, b, b_scale, c, out, trips,
-    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SCALES: tl.constexpr, TRIPS: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    SCALES: tl.constexpr, TRIPS: tl.constexpr,
 ):  # fmt: skip
-    """``c`` plus the sum over ``trips`` pieces along K of a [M, TRIPS * K] times b [TRIPS * K, N], e2m1 in pairs along K; SCALES says which have scales."""
+    """``c`` plus the sum over ``trips`` pieces along K of a [M, TRIPS * K] times b [TRIPS * K, N],
+    e2m1 in pairs along K; SCALES says which have scales."""
     OF_A: tl.constexpr = K // 2 if A == "e2m1" else K
     OF_B: tl.constexpr = K // 2 if B == "e2m1" else K
     GROUPS: tl.constexpr = K // 32

@@ -83,8 +83,9 @@ def compiled(
     constants: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> CodeObject:
-    """A kernel's code for an architecture; ``signature`` names the runtime parameters, as ``tilewright inspect`` takes it. What was compiled lately is not
-    compiled again: schedules and sizes are tried with the same code. See :func:`forget`."""
+    """A kernel's code for an architecture; ``signature`` names the runtime parameters, as
+    ``tilewright inspect`` takes it. What was compiled lately is not compiled again: schedules and
+    sizes are tried with the same code. See :func:`forget`."""
     return _compiled(
         kernel,
         signature,
@@ -101,7 +102,8 @@ def listed(
     constants: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> CodeObject:
-    """As :func:`compiled`, but the assembly alone: for tests that read it or run it on emulated waves. LLVM generates code once, not twice."""
+    """As :func:`compiled`, but the assembly alone: for tests that read it or run it on emulated
+    waves. LLVM generates code once, not twice."""
     return _compiled(
         kernel,
         signature,
@@ -155,8 +157,8 @@ def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
 
 
 def waits_that_are_too_short(listing: str) -> list[str]:
-    """The accesses of LDS that nothing had waited for, with ``lgkmcnt(0)``, when a copy straight to LDS began, which LLVM counts with them and the machine
-    does not: in the order of the text."""
+    """The accesses of LDS that nothing had waited for, with ``lgkmcnt(0)``, when a copy straight to
+    LDS began, which LLVM counts with them and the machine does not: in the order of the text."""
     found, pending = [], []
     for line in (line.strip() for line in listing.splitlines()):
         if line.startswith("ds_"):

@@ -121,7 +121,10 @@ with patch.object(prints, "BYTES", 3 * 5 * 8 + 8):  # three records of five word
         line.endswith("idx () found: 6") for line in lines[:3]
     ), lines
     assert lines[3:] == [
-        "4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer programs, or fewer elements"
+        (
+            "4 lines that kernel says_and_checks printed are lost: 3 fit. Print in fewer "
+            "programs, or fewer elements"
+        )
     ], lines
 assert printed((1,), -5, 9) == ["pid (0, 0, 0) idx () found: -5"], "the lost lines come after"
 with patch.object(prints, "_CAPTURING", DriverCall("capturing", lambda hip, stream: (0, 1))):

@@ -1,4 +1,5 @@
-"""``tl.extra.hip``: the functions are operations of the IR, for the target that a kernel is compiled for."""
+"""``tl.extra.hip``: the functions are operations of the IR, for the target that a kernel is
+compiled for."""
 
 from __future__ import annotations
 
@@ -66,7 +67,10 @@ def test_it_is_a_module_under_each_name(path: str) -> None:
         [
             sys.executable,
             "-c",
-            f"import {path} as found; import tilewright.language as tl; assert tl.extra.hip.libdevice",
+            (
+                f"import {path} as found; import tilewright.language as tl; assert "
+                "tl.extra.hip.libdevice"
+            ),
         ],
         check=True,
     )

@@ -1,4 +1,5 @@
-"""The amd backend registers its targets, and says why it has no devices where there is no runtime."""
+"""The amd backend registers its targets, and says why it has no devices where there is no
+runtime."""
 
 from __future__ import annotations
 
@@ -85,7 +86,10 @@ def test_a_gpu_that_is_there_and_not_served_is_named(monkeypatch: pytest.MonkeyP
     backend = registry().get("amd")
     monkeypatch.setattr(backend, "manifest", dataclasses.replace(backend.manifest, status=""))
     assert devices.devices() == []
-    expected = "found no device: there is no code for AMD Radeon RX 6800 (gfx1030); targets are gfx90a, gfx942, gfx950, gfx1100, "
+    expected = (
+        "found no device: there is no code for AMD Radeon RX 6800 (gfx1030); targets are gfx90a, "
+        "gfx942, gfx950, gfx1100, "
+    )
     forget()
     try:
         for place in (None, ("hip", 0)):
@@ -97,7 +101,8 @@ def test_a_gpu_that_is_there_and_not_served_is_named(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("arch", RDNA)
 def test_registers_of_a_compute_unit_are_those_that_llvm_counts_with(arch: str) -> None:
-    """Of 16 waves for each compute unit, eight for each SIMD, LLVM gives each a share of the registers."""
+    """Of 16 waves for each compute unit, eight for each SIMD, LLVM gives each a share of the
+    registers."""
     count = 250
     loads = "\n".join(f"  %v{i} = load volatile i32, ptr addrspace(1) %q" for i in range(count))
     stores = "\n".join(f"  store volatile i32 %v{i}, ptr addrspace(1) %q" for i in range(count))

@@ -1,4 +1,5 @@
-"""The ceilings that rooflines of AMD GPUs have: data sheets, and devices by what the runtime says of them."""
+"""The ceilings that rooflines of AMD GPUs have: data sheets, and devices by what the runtime says
+of them."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""The option ``chiplets``: neighbours among the programs are at places of the grid that the device deals to one chiplet."""
+"""The option ``chiplets``: neighbours among the programs are at places of the grid that the device
+deals to one chiplet."""
 
 from __future__ import annotations
 

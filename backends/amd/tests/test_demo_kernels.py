@@ -1,4 +1,5 @@
-"""The demonstration kernels, compiled from their source and executed instruction by instruction on emulated waves: right against NumPy."""
+"""The demonstration kernels, compiled from their source and executed instruction by instruction on
+emulated waves: right against NumPy."""
 
 from __future__ import annotations
 
@@ -53,7 +54,10 @@ def test_softmax(arch: str, schedule: str) -> None:
 @both
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_layer_norm(arch: str, schedule: str) -> None:
-    pointers = "x_ptr=*fp16:16, out_ptr=*fp16:16, weight_ptr=*fp16:16, bias_ptr=*fp16:16, mean_ptr=*fp32:16, rstd_ptr=*fp32:16"
+    pointers = (
+        "x_ptr=*fp16:16, out_ptr=*fp16:16, weight_ptr=*fp16:16, bias_ptr=*fp16:16, "
+        "mean_ptr=*fp32:16, rstd_ptr=*fp32:16"
+    )
     code = compiled(
         example("layer_norm").layer_norm_kernel,
         f"{pointers}, stride=i32, n=i32, eps=fp32",
@@ -113,7 +117,10 @@ def test_matmul(arch: str, schedule: str, aligned: bool) -> None:
     np.testing.assert_allclose(c, np.where(exact >= 0, exact, 0.01 * exact), rtol=2e-3, atol=2e-2)
 
 
-SIGNATURE = "a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16, M=i32:16, N=i32:16, K=i32:16, stride_am=i32:16, stride_bk=i32:16, stride_cm=i32:16"
+SIGNATURE = (
+    "a_ptr=*fp16:16, b_ptr=*fp16:16, c_ptr=*fp16:16, M=i32:16, N=i32:16, K=i32:16, "
+    "stride_am=i32:16, stride_bk=i32:16, stride_cm=i32:16"
+)
 CONSTANTS = {
     "stride_ak": 1,
     "stride_bn": 1,

@@ -22,11 +22,14 @@ PROFILES = (
     "fp8",
     "launch",
 )
-#: Loads that were moved behind a barrier; a lock whose data came late; words at odd addresses; registers that are exchanged; small quotients; 16 bits; prints;
-#: waits at the top of a loop for what its end began.
+#: Loads that were moved behind a barrier; a lock whose data came late; words at odd addresses;
+#: registers that are exchanged; small quotients; 16 bits; prints; waits at the top of a loop for
+#: what its end began.
 TELLING = (
-    "access/barrier/i32/64", "atomics/lock", "atomics/poll/time/waiting", "branches/for/bounds/i8", "control/inline_asm/exchange/pure",
-    "math/div_rn/f32/values", "scans/recurrence/i16/32x1_0", "control/print/programs", "dots/product/u8/into_i32/2x2x16x32x16",
+    "access/barrier/i32/64", "atomics/lock", "atomics/poll/time/waiting", "branches/for/bounds/i8",
+    "control/inline_asm/exchange/pure",
+    "math/div_rn/f32/values", "scans/recurrence/i16/32x1_0", "control/print/programs",
+    "dots/product/u8/into_i32/2x2x16x32x16",
     "dots/loop/f32/blocks_of_64",
 )  # fmt: skip
 

@@ -1,5 +1,6 @@
-"""The example kernels and the programs written for Triton on emulated devices, through hip-python: those of a device that shares the host's memory, so that
-arrays and tensors of the host are the kernels' own. Each is run on one device here, of wide waves or of narrow ones, and on all by
+"""The example kernels and the programs written for Triton on emulated devices, through hip-python:
+those of a device that shares the host's memory, so that arrays and tensors of the host are the
+kernels' own. Each is run on one device here, of wide waves or of narrow ones, and on all by
 
     python -m pytest -n 0 backends/amd/tests/test_emulated_examples.py --every-device
 """
@@ -17,7 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = ("gfx942", "gfx1100:lockstep", "gfx950:lockstep", "gfx1201")
-#: Those of a usual run: starting PyTorch takes seconds for each. The others' instructions are met by the suite's emulated part and by the demo's kernels.
+#: Those of a usual run: starting PyTorch takes seconds for each. The others' instructions are met
+#: by the suite's emulated part and by the demo's kernels.
 USUAL = 2
 #: Tests of ``examples/tests``, one of each program: what they start takes seconds.
 PROGRAMS = (

@@ -1,4 +1,5 @@
-"""A lowering that is wrong in one place is found by running what it writes: barriers and waits that are missing, lanes and places that are off by one."""
+"""A lowering that is wrong in one place is found by running what it writes: barriers and waits that
+are missing, lanes and places that are off by one."""
 
 from __future__ import annotations
 

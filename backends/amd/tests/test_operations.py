@@ -79,11 +79,13 @@ def test_random_programs_agree_with_the_reference(
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
         assert not wrong, (
-            f"{arch}, num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n{program.module}"
+            f"{arch}, num_warps={num_warps}, output {output.index} of {output.element}: "
+            f"{wrong}\n{program.module}"
         )
 
 
-#: (type of a and b, of the sums, precision): whole numbers, so that every way to multiply gives the same.
+#: (type of a and b, of the sums, precision): whole numbers, so that every way to multiply gives the
+#: same.
 _KINDS = (
     ("fp16", "fp32", "ieee"),
     ("bf16", "fp32", "ieee"),
@@ -284,7 +286,8 @@ def test_a_relaxed_fma_of_bf16_rounds_to_f32_first(arch: str) -> None:
         bits_of(np.ldexp(rng.uniform(-2, 2, 1024), rng.integers(-8, 8, 1024)).astype(np.float32))
         for _ in range(3)
     )
-    # 1 * (1 + 2**-7) + 2**-8 is a middle, 2**-40 more is not; the product that overflows, and those with and of NaN
+    # 1 * (1 + 2**-7) + 2**-8 is a middle, 2**-40 more is not; the product that overflows, and those
+    # with and of NaN
     x[:5], y[:5] = (
         bits_of(np.array([1, 1, 2**100, np.inf, np.nan], np.float32)),
         bits_of(np.array([1, 1, 2**100, 0, 1], np.float32)),
@@ -352,7 +355,8 @@ def test_what_a_reduction_decides_is_a_branch_of_the_wave(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_warps_that_store_nothing_skip_short_loops(arch: str) -> None:
-    """A tile of as many elements as a wave has lanes: of four waves one loads, and adds the four rows without a loop."""
+    """A tile of as many elements as a wave has lanes: of four waves one loads, and adds the four
+    rows without a loop."""
     row = 64 if arch == "gfx942" else 32
     code = listed(
         kernels.few_gathered,
@@ -374,7 +378,8 @@ def test_warps_that_store_nothing_skip_short_loops(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 def test_a_library_function_takes_a_product_as_it_was_rounded(arch: str) -> None:
-    """A product that rounds to a tie, or to a number whose sum with another is exact, is that number for the function, and not the exact product."""
+    """A product that rounds to a tie, or to a number whose sum with another is exact, is that
+    number for the function, and not the exact product."""
     rng = np.random.default_rng(5)
     factor = rng.uniform(0.5, 1.5, 1024).astype(np.float32)
     other = (rng.integers(1, 127, 1024) + 0.5).astype(np.float32) / factor

@@ -1,4 +1,5 @@
-"""What the hot loops of compiled kernels are made of: registers that are kept, and elements that are moved once."""
+"""What the hot loops of compiled kernels are made of: registers that are kept, and elements that
+are moved once."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def test_elements_of_a_product_are_turned_once(arch: str, moves: int) -> None:
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_rows_of_attention_stay_in_their_wave(arch: str) -> None:
-    """Waves meet once an iteration, for the keys and values: neither for what a row's elements have in common nor for the weights."""
+    """Waves meet once an iteration, for the keys and values: neither for what a row's elements have
+    in common nor for the weights."""
     counts = Counter(counted(arch, "attention")[1])
     assert counts["s_barrier"] + counts["s_barrier_wait"] == 1
 

@@ -102,7 +102,8 @@ def _bare(value: Any) -> np.ndarray | None:
 def run_guarded(
     kernel: CompiledModule, arguments: Sequence[Any], grid: tuple[int, int, int]
 ) -> list[Any]:
-    """Launch with copies of the arrays that lie between guards; the copies, or an assertion about what was written beside them."""
+    """Launch with copies of the arrays that lie between guards; the copies, or an assertion about
+    what was written beside them."""
     copies, memories = [], []
     for value in arguments:
         array = _bare(value)
@@ -139,7 +140,8 @@ def guarded() -> Callable[..., list[Any]]:
 
 @pytest.fixture(scope="session")
 def agree() -> Callable[..., list[Any]]:
-    """``agree(sample, seed=0)``: run a sample here and on the reference, with outputs poisoned, and compare; the arguments after the run here."""
+    """``agree(sample, seed=0)``: run a sample here and on the reference, with outputs poisoned, and
+    compare; the arguments after the run here."""
 
     def check(sample: Sample, seed: int = 0, arguments: Sequence[Any] | None = None) -> list[Any]:
         given = (
@@ -176,8 +178,9 @@ def agree() -> Callable[..., list[Any]]:
 
 @pytest.fixture(scope="session")
 def same_as_reference() -> Callable[..., list[Any]]:
-    """``same_as_reference(text or module, arguments, grid=(1, 1, 1), ulp=0.0, options={})``: run a kernel between guards and on the reference and compare
-    every array: bit by bit for integers, floats within a relative error; the arguments after the run here."""
+    """``same_as_reference(text or module, arguments, grid=(1, 1, 1), ulp=0.0, options={})``: run a
+    kernel between guards and on the reference and compare every array: bit by bit for integers,
+    floats within a relative error; the arguments after the run here."""
     from tilewright.ir.parser import parse_module
     from tilewright.ir.verifier import verify
 
@@ -214,13 +217,15 @@ def same_as_reference() -> Callable[..., list[Any]]:
 
 #: NumPy dtype -> the text of the language's type.
 _TYPE_TEXTS = {
-    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+    "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
+    "uint16": "u16", "uint32": "u32", "uint64": "u64",
     "float16": "fp16", "float32": "fp32", "float64": "fp64",
 }  # fmt: skip
 
 
 def signature_of(fn: Any, arguments: Sequence[Any], types: dict[str, str]) -> dict[str, str]:
-    """The types of a kernel's leading parameters: of arrays and NumPy numbers by their dtype, of other numbers i32 and fp32; ``types`` go first."""
+    """The types of a kernel's leading parameters: of arrays and NumPy numbers by their dtype, of
+    other numbers i32 and fp32; ``types`` go first."""
     found = {}
     for name, value in zip(fn.arg_names, arguments, strict=False):
         if isinstance(value, np.ndarray):
@@ -235,9 +240,11 @@ def signature_of(fn: Any, arguments: Sequence[Any], types: dict[str, str]) -> di
 
 @pytest.fixture(scope="session")
 def module_of() -> Callable[..., Module]:
-    """``module_of(kernel, arguments, types={}, optimise=True, extents={}, **constexprs)``: a kernel of the language as a module for these arguments.
+    """``module_of(kernel, arguments, types={}, optimise=True, extents={}, **constexprs)``: a kernel
+    of the language as a module for these arguments.
 
-    ``extents`` puts other numbers in the place of the powers of two that the language asks for: choose ones that mean nothing else in the kernel.
+    ``extents`` puts other numbers in the place of the powers of two that the language asks for:
+    choose ones that mean nothing else in the kernel.
     """
     from tilewright.frontend.compile import compile_function
     from tilewright.ir.parser import parse_module
@@ -283,8 +290,9 @@ def module_of() -> Callable[..., Module]:
 def kernel_agrees(
     module_of: Callable[..., Module], same_as_reference: Callable[..., list[Any]]
 ) -> Callable[..., list[Any]]:
-    """``kernel_agrees(kernel, arguments, grid=(1, 1, 1), relative=0.0, types={}, **constexprs)``: a kernel of the language against the reference (see
-    ``same_as_reference``), as the frontend wrote it and after the standard passes; the arguments after the latter run."""
+    """``kernel_agrees(kernel, arguments, grid=(1, 1, 1), relative=0.0, types={}, **constexprs)``: a
+    kernel of the language against the reference (see ``same_as_reference``), as the frontend wrote
+    it and after the standard passes; the arguments after the latter run."""
 
     def check(
         fn: Any,

@@ -1,7 +1,9 @@
-"""Kernels for processors that are not this machine's, run by QEMU's user-mode emulation through a small C program.
+"""Kernels for processors that are not this machine's, run by QEMU's user-mode emulation through a
+small C program.
 
-A batch of kernels is compiled for one target, linked into one static executable with Debian's cross compiler, and every launch goes through its standard input
-and output: arrays with guards around them, argument slots, and the status block that comes back.
+A batch of kernels is compiled for one target, linked into one static executable with Debian's cross
+compiler, and every launch goes through its standard input and output: arrays with guards around
+them, argument slots, and the status block that comes back.
 """
 
 from __future__ import annotations
@@ -73,14 +75,16 @@ int main(void) {
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What links and runs code of an architecture: names of a C compiler and of QEMU's emulator, and its processor."""
+    """What links and runs code of an architecture: names of a C compiler and of QEMU's emulator,
+    and its processor."""
 
     compiler: str
     emulator: str
     processor: str
 
     def missing(self) -> str:
-        """The commands that this system lacks, as one reason to skip a test; empty where all are there."""
+        """The commands that this system lacks, as one reason to skip a test; empty where all are
+        there."""
         return ", ".join(
             name
             for name, path in (
@@ -138,7 +142,10 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[
     type_ = (
         "#include <stdint.h>\ntypedef void kernel_t(const uint64_t *, int64_t, int64_t, void *);\n"
     )
-    listed = f"{type_}{declared}kernel_t *const kernels[] = {{{', '.join(table)}}};\nconst uint64_t memory[][2] = {{{', '.join(memory)}}};\n"
+    listed = (
+        f"{type_}{declared}kernel_t *const kernels[] = {{{', '.join(table)}}};\n"
+        f"const uint64_t memory[][2] = {{{', '.join(memory)}}};\n"
+    )
     (directory / "main.c").write_text(_MAIN)
     (directory / "table.c").write_text(listed)
     (directory / "objects").write_text("\n".join(objects))
@@ -164,7 +171,8 @@ def run_on(target: Target, launches: Sequence[Launch], directory: Path) -> list[
     for launch, (_, sizes) in zip(launches, packed, strict=True):
         size = 20 + sum(sizes)
         assert len(reply) >= size, (
-            f"{target.cpu}: launch {len(results)} ended the program with status {done.returncode}: {done.stderr.decode()[-2000:]}"
+            f"{target.cpu}: launch {len(results)} ended the program with status "
+            f"{done.returncode}: {done.stderr.decode()[-2000:]}"
         )
         results.append(_unpack(launch, sizes, reply[:size]))
         reply = reply[size:]
@@ -213,7 +221,8 @@ def bits_of(value: Any, type_: Type) -> int:
 def _unpack(launch: Launch, sizes: list[int], reply: memoryview) -> list[Any]:
     status = np.frombuffer(reply[:20], np.int32)
     assert not status[0], (
-        f"assertion {status[1]} of kernel {launch.module.kernel.name} failed in program {tuple(status[2:])}"
+        f"assertion {status[1]} of kernel {launch.module.kernel.name} failed in program "
+        f"{tuple(status[2:])}"
     )
     reply, found, remaining = reply[20:], [], iter(sizes)
     for value in launch.arguments:

@@ -1,4 +1,5 @@
-"""The fault handler: it names the kernel that ran, in any thread, and the process ends as before."""
+"""The fault handler: it names the kernel that ran, in any thread, and the process ends as
+before."""
 
 import signal
 import subprocess

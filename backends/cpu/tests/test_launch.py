@@ -19,7 +19,8 @@ from tilewright_cpu.launch import make_launcher
 from tilewright_cpu.python_launch import PythonLauncher
 from tilewright_cpu.runtime import load
 
-# Program p copies the header's grid and the argument words after the first to row p of the array given as first argument.
+# Program p copies the header's grid and the argument words after the first to row p of the array
+# given as first argument.
 ECHO = """
 define void @echo(ptr %slots, i64 %lo, i64 %hi) {
 entry:
@@ -370,7 +371,10 @@ def test_failed_assertions_raise_with_message_and_program(monkeypatch):
         for _ in range(20):
             with pytest.raises(
                 KernelError,
-                match=r"kernel checked: device-side assertion failed: x is odd at kernel.py:12:4; program \(1, 2, 0\)",
+                match=(
+                    r"kernel checked: device-side assertion failed: x is odd at kernel.py:12:4; "
+                    r"program \(1, 2, 0\)"
+                ),
             ):
                 launch((2, 3, 1), None, (0,))
             launch((2, 3, 1), None, (1,))

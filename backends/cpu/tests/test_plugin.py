@@ -41,7 +41,10 @@ def test_the_registry_finds_the_backend():
 
 
 def test_the_manifest_is_cheap_and_touches_no_compiler():
-    script = "import sys; from tilewright_cpu.plugin import tilewright_backend as b; b(); print('llvmlite' in sys.modules, 'torch' in sys.modules)"
+    script = (
+        "import sys; from tilewright_cpu.plugin import tilewright_backend as b; b(); "
+        "print('llvmlite' in sys.modules, 'torch' in sys.modules)"
+    )
     out = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=900
     ).stdout
@@ -198,7 +201,10 @@ kernel @highest(%x: ptr<f16>, %value: f16) {
 """
     backend = registry().get("cpu")
     target = backend.require("tilewright_target", device=backend.require("tilewright_devices")[0])
-    wanted = r"atomic_rmw at a.py:3:4 in highest: backend 'cpu' does not declare atomic max on f16; on f16 it has add, cas, xchg, and atomic max on f32"
+    wanted = (
+        r"atomic_rmw at a.py:3:4 in highest: backend 'cpu' does not declare atomic max on f16; "
+        r"on f16 it has add, cas, xchg, and atomic max on f32"
+    )
     with pytest.raises(LoweringError, match=wanted):
         lower_module(parse_module(text), backend.manifest.options, backend, target)
     assert lower_module(

@@ -20,13 +20,19 @@ def test_damaged_code_is_refused():
 
 
 def test_a_missing_function_is_named_by_the_error(capfd):
-    text = "declare void @nowhere_to_be_found()\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n  call void @nowhere_to_be_found()\n  ret void\n}"
+    text = (
+        "declare void @nowhere_to_be_found()\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n"
+        "  call void @nowhere_to_be_found()\n  ret void\n}"
+    )
     with pytest.raises(LoweringError, match="cannot link object code with symbols k"):
         load(CodeObject("k", compiled(text), {}, {"kernel": "k"}))
 
 
 def test_the_c_library_is_seen():
-    text = "declare float @expf(float)\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n  %x = call float @expf(float 1.0)\n  ret void\n}"
+    text = (
+        "declare float @expf(float)\ndefine void @k(ptr %s, i64 %l, i64 %h) {\n"
+        "  %x = call float @expf(float 1.0)\n  ret void\n}"
+    )
     kernel = load(CodeObject("k", compiled(text), {}, {"kernel": "k"}))
     assert kernel.function and not kernel.prints and kernel.messages == ()
 
@@ -53,6 +59,9 @@ def test_a_launch_without_memory_for_its_tiles_says_so():
     )
     with pytest.raises(
         KernelError,
-        match=r"kernel k: there is no memory for its large tiles, 4096 bytes for each thread: take smaller blocks; program \(1, 2, 3\)",
+        match=(
+            r"kernel k: there is no memory for its large tiles, 4096 bytes for each thread: take "
+            r"smaller blocks; program \(1, 2, 3\)"
+        ),
     ):
         kernel.raise_failure(OUT_OF_MEMORY, 0, 1, 2, 3)

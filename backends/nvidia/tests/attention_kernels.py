@@ -136,7 +136,8 @@ def queries_backward(
 
 
 def backward_module(part: str, element: str, d: int, bm: int, bn: int) -> Module:
-    """Tile IR of the kernel for ``keys`` (and values) or ``queries``; lengths are multiples of its blocks."""
+    """Tile IR of the kernel for ``keys`` (and values) or ``queries``; lengths are multiples of its
+    blocks."""
     constants: dict[str, Any] = {"D": d, "BM": bm, "BN": bn}
     blocks = {
         name: f"tensordesc<{ELEMENTS[element]}[{rows},{d}]>"

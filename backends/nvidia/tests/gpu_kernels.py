@@ -1,4 +1,5 @@
-"""Kernels that the tests of this backend compile, and run where there is a GPU: classic ones of the benchmarks and the suite, and those that show one thing."""
+"""Kernels that the tests of this backend compile, and run where there is a GPU: classic ones of the
+benchmarks and the suite, and those that show one thing."""
 
 from __future__ import annotations
 
@@ -233,7 +234,8 @@ def split_product(a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.cons
 
 @tw.jit
 def published_sums(x, z, ready, seen, n, BLOCK: tl.constexpr):
-    """The program that comes last reads what all have added: each adds its row, and then itself, by a release and an acquire."""
+    """The program that comes last reads what all have added: each adds its row, and then itself, by
+    a release and an acquire."""
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n
     tl.atomic_add(

@@ -27,7 +27,8 @@ class OnDevice:
         base = array
         while isinstance(base.base, np.ndarray):
             base = base.base
-        # the whole memory that the array is a view of, so that what lies around it is seen to be untouched
+        # the whole memory that the array is a view of, so that what lies around it is seen to be
+        # untouched
         self.whole = base if base.flags.c_contiguous else np.ascontiguousarray(base)
         self.offset = array.ctypes.data - base.ctypes.data
         self.buffer = memory.allocate(max(16, self.whole.nbytes), 256)
@@ -52,7 +53,8 @@ def gpu_is_there() -> bool:
 def prepare(
     module: Module, *, index: int = 0, cuda: Any = None, **options: Any
 ) -> tuple[Any, DeviceMemory]:
-    """The launcher of a module's kernel, loaded on a device, and the device's memory. ``cuda`` is the driver that both talk to."""
+    """The launcher of a module's kernel, loaded on a device, and the device's memory. ``cuda`` is
+    the driver that both talk to."""
     backend = registry().get("nvidia")
     resolved = {**backend.manifest.options, **EXACT, **options}
     target = backend.call("tilewright_target", device=backend.call("tilewright_devices")[0])
@@ -74,7 +76,8 @@ def launch_on_gpu(
     index: int = 0,
     stream: Any = None,
 ) -> None:
-    """Copy arrays among ``arguments``, or under descriptors, to the device, launch, wait, and copy them back."""
+    """Copy arrays among ``arguments``, or under descriptors, to the device, launch, wait, and copy
+    them back."""
     copies: dict[int, OnDevice] = {}
 
     def on_device(array: np.ndarray[Any, Any]) -> OnDevice:
@@ -108,5 +111,6 @@ def launch_on_gpu(
 def run_on_gpu(
     module: Module, arguments: Sequence[Any], grid: tuple[int, int, int], **options: Any
 ) -> None:
-    """Run a module's kernel on the first GPU; arrays among ``arguments``, or under descriptors, are changed in place."""
+    """Run a module's kernel on the first GPU; arrays among ``arguments``, or under descriptors, are
+    changed in place."""
     launch_on_gpu(*prepare(module, **options), arguments, grid)

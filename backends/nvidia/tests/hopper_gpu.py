@@ -1,4 +1,5 @@
-"""What tests on a Hopper GPU share: launches that end in time, operands, and comparison of arrays."""
+"""What tests on a Hopper GPU share: launches that end in time, operands, and comparison of
+arrays."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def within_patience(what: str, action: Callable[[], None]) -> None:
     if thread.is_alive():
         os.write(
             2,
-            f"\n{what} has not ended after {PATIENCE} s: an mbarrier's phase, or a barrier of threads, does not end\n".encode(),
+            (
+                "\n"
+                f"{what} has not ended after {PATIENCE} s: an mbarrier's phase, or a barrier of "
+                "threads, does not end\n"
+            ).encode(),
         )
         os._exit(70)
     if failed:
@@ -61,7 +66,8 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def differences(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
-    """Where two arrays of numbers differ, the first ones, and where what was found stands in what was expected."""
+    """Where two arrays of numbers differ, the first ones, and where what was found stands in what
+    was expected."""
     same = (found == expected) | (
         np.isnan(found.astype(np.float64)) & np.isnan(expected.astype(np.float64))
     )
@@ -70,7 +76,8 @@ def differences(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> 
     for point in wrong[:12]:
         at = tuple(int(i) for i in point)
         lines.append(
-            f"  {at}: {found[at]!r} for {expected[at]!r}; that stands at {[tuple(map(int, p)) for p in np.argwhere(expected == found[at])[:3]]}"
+            f"  {at}: {found[at]!r} for {expected[at]!r}; that stands at "
+            f"{[tuple(map(int, p)) for p in np.argwhere(expected == found[at])[:3]]}"
         )
     return "\n".join(lines)
 

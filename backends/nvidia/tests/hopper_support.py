@@ -1,4 +1,5 @@
-"""Small kernels in the toolkit's own operations, as text, that use one mechanism of Hopper each: what is written for them, and how they are run."""
+"""Small kernels in the toolkit's own operations, as text, that use one mechanism of Hopper each:
+what is written for them, and how they are run."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def kernel(
     warps: int = 4,
     **layouts: LinearLayout | SharedLayout,
 ) -> Text:
-    """A kernel of arguments (name, type, facts), the parts of descriptors behind them; layouts are named by their letters: ``#L0``, ``#S1``."""
+    """A kernel of arguments (name, type, facts), the parts of descriptors behind them; layouts are
+    named by their letters: ``#L0``, ``#S1``."""
     listed = []
     for name, type_text, facts in arguments:
         known = (
@@ -71,7 +73,11 @@ def kernel(
     named = "\n".join(
         f"#{name} = {layout.keyword}<{layout.text()}>" for name, layout in layouts.items()
     )
-    text = f"tilewright.ir 1.0\n{named}\n\nkernel @k({', '.join(listed)}) attributes {{warps = {warps}}} {{\n{body}\n  return\n}}\n"
+    text = (
+        f"tilewright.ir 1.0\n{named}\n\n"
+        f"kernel @k({', '.join(listed)}) attributes {{warps = {warps}}} {{\n{body}\n  return\n"
+        f"}}\n"
+    )
     return Text(text, tuple(Parameter(name, type_) for name, type_, _ in arguments))
 
 
@@ -147,7 +153,8 @@ def size_of(element: Type) -> int:
 
 
 def barrier_kernel(arrivals: int) -> Text:
-    """Arrivals of four warps at two barrier objects, and a wait for the phase that each ends; then numbers are stored."""
+    """Arrivals of four warps at two barrier objects, and a wait for the phase that each ends; then
+    numbers are stored."""
     lines = [
         "  %zero = constant 0 : i32",
         "  %one = constant 1 : i32",
@@ -240,7 +247,7 @@ def plan_of(
     """
     types = [parse_type(name) for name in (a, b, sums)]
     precision = "tf32" if a == "f32" else "ieee"
-    product = Matmul(shape, k, types[0], types[1], types[2], precision, 0, warps)  # type: ignore[arg-type]
+    product = Matmul(shape, k, types[0], types[1], types[2], precision, 0, warps)
     return next(plan for plan in wgmma.plans(product) if plan.name.endswith(kind))
 
 
@@ -288,18 +295,31 @@ def product_kernel(
         arguments.append((name, text, {}))
         size += block_bytes(text)
         head += [
-            f"  %b{name} = simt.buffer {{alignment = 1024}} : buffer<1 x {block[0]}x{block[1]}x{element}, #S{2 * number}>",
-            f"  %s{name} = simt.slot %b{name}, %zero : slot<{block[0]}x{block[1]}x{element}, #S{2 * number}>",
-            f"  %v{name} = simt.view %s{name} : slot<{tile[0]}x{tile[1]}x{element}, #S{2 * number + 1}>",
+            (
+                f"  %b{name} = simt.buffer {{alignment = 1024}} : buffer<1 x "
+                f"{block[0]}x{block[1]}x{element}, #S{2 * number}>"
+            ),
+            (
+                f"  %s{name} = simt.slot %b{name}, %zero : slot<{block[0]}x{block[1]}x{element}, "
+                f"#S{2 * number}>"
+            ),
+            (
+                f"  %v{name} = simt.view %s{name} : slot<{tile[0]}x{tile[1]}x{element}, "
+                f"#S{2 * number + 1}>"
+            ),
         ]
         copies.append(
-            f'  simt.block_load_start %s{name}, %{name}, offsets=[%zero, %zero], %full, %zero {{by = "tma"}}'
+            f"  simt.block_load_start %s{name}, %{name}, offsets=[%zero, %zero], %full, "
+            f'%zero {{by = "tma"}}'
         )
     attributes = f'plan = "{plan.name}"' + (', precision = "tf32"' if a == "f32" else "")
     tile_type = f"tile<{m}x{n}x{sums}, #L0>"
     if kind == "ss":
         product = [
-            f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, token<matmuls>",
+            (
+                f"  %d, %token = simt.dot_start %vx, %vy, %c {{{attributes}}} : {tile_type}, "
+                "token<matmuls>"
+            ),
             f"  %e = simt.wait tokens=[%token], tiles=[%d] : {tile_type}",
         ]
     else:
@@ -320,7 +340,10 @@ def product_kernel(
             *copies,
             "  simt.await %full, %zero, %no",
             *product,
-            f"  %flat = reshape %e : tile<{m * n}x{sums}, #L1>{stored('out', 'flat', m * n, sums, 'L1')}",
+            (
+                f"  %flat = reshape %e : tile<{m * n}x{sums}, "
+                f"#L1>{stored('out', 'flat', m * n, sums, 'L1')}"
+            ),
         ]
     )
     layouts |= {"L0": plan.c, "L1": plan.c.reshape((m * n,))}
@@ -336,7 +359,8 @@ def shifted(x: Any, y: Any, shift: Any) -> None:
 
 
 def shifted_module(divisor: int) -> Module:
-    """:func:`shifted` for blocks of 64x64 f16, where the shift is known to be a multiple of a number."""
+    """:func:`shifted` for blocks of 64x64 f16, where the shift is known to be a multiple of a
+    number."""
     type_, aligned = "tensordesc<fp16[64,64]>", {"divisibility": 16}
     facts = {"x": aligned, "y": {**aligned, "extent_divisibility": 8}} | (
         {"shift": {"divisibility": divisor}} if divisor > 1 else {}

@@ -29,7 +29,8 @@ def window(
     HIGH: tl.constexpr,
     OTHER: tl.constexpr,
 ):
-    """``out`` [R * S, P, C]: of each place of a window, the pixels from one on; an odd one out in a smaller box, of a map of its own."""
+    """``out`` [R * S, P, C]: of each place of a window, the pixels from one on; an odd one out in a
+    smaller box, of a map of its own."""
     at = tl.arange(0, P)[:, None] * C + tl.arange(0, C)[None, :]
     for r in range(R):
         for s in range(S):
@@ -39,7 +40,8 @@ def window(
     tl.store(out + R * S * P * C + at, tile)
 
 
-#: (extents of the images, first pixel and channel, pixels, channels, extents of the window, lower and upper corner, the other upper corner)
+#: (extents of the images, first pixel and channel, pixels, channels, extents of the window, lower
+#: and upper corner, the other upper corner)
 CASES: tuple[tuple[Any, ...], ...] = (
     ((2, 9, 11, 64), (0, -1, -1, 0), 64, 64, (3, 3), -1, -1, -2),
     ((3, 5, 7, 40), (1, 2, 3, 8), 32, 16, (2, 3), 0, -2, 0),

@@ -1,4 +1,5 @@
-"""The kernels of the benchmarks, examples and tests, as their users launch them: what tests that compile for GPUs compile."""
+"""The kernels of the benchmarks, examples and tests, as their users launch them: what tests that
+compile for GPUs compile."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ modules: dict[str, ModuleType] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A kernel as its users launch it. ``signature`` names the runtime parameters; ``p`` stands for a pointer that is a multiple of 16."""
+    """A kernel as its users launch it. ``signature`` names the runtime parameters; ``p`` stands for
+    a pointer that is a multiple of 16."""
 
     file: str
     kernel: str
@@ -113,7 +115,10 @@ BENCHMARKED = (
     row("dropout", f"{pointers('x z', 'fp32')}, {sizes('n')}, p=fp32, seed=i32", 1024, 4),
     row(
         "cross_entropy",
-        f"{pointers('logits', 'fp16')}, {pointers('labels', 'i64')}, {pointers('losses', 'fp32')}, {sizes('columns')}",
+        (
+            f"{pointers('logits', 'fp16')}, {pointers('labels', 'i64')}, "
+            f"{pointers('losses', 'fp32')}, {sizes('columns')}"
+        ),
         32768,
         16,
     ),
@@ -136,8 +141,14 @@ GREAT = (
     attention_blocks(128, 128, 128, True, 8, 2),
 )
 
-_ATTENTION = f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
-_GRADIENTS = f"{pointers('q_ptr k_ptr v_ptr dout_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
+_ATTENTION = (
+    f"{pointers('q_ptr k_ptr v_ptr out_ptr', 'fp16')}, {pointers('lse_ptr', 'fp32')}, "
+    f"scale=fp32, {sizes('length')}"
+)
+_GRADIENTS = (
+    f"{pointers('q_ptr k_ptr v_ptr dout_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, "
+    f"scale=fp32, {sizes('length')}"
+)
 
 OTHERS = (
     Case(
@@ -155,7 +166,10 @@ OTHERS = (
     Case(
         "examples/kernels/layer_norm.py",
         "layer_norm_kernel",
-        f"{pointers('x_ptr out_ptr weight_ptr bias_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride n')}, eps=fp32",
+        (
+            f"{pointers('x_ptr out_ptr weight_ptr bias_ptr', 'fp16')}, "
+            f"{pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride n')}, eps=fp32"
+        ),
         {"BLOCK": 1024},
     ),
     Case(
@@ -201,7 +215,10 @@ OTHERS = (
     Case(
         "examples/kernels/attention_backward.py",
         "delta_kernel",
-        f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, {sizes('length')}",
+        (
+            f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, "
+            f"{sizes('length')}"
+        ),
         {"BLOCK": 64, "HEAD": 64},
     ),
     Case(
@@ -285,7 +302,10 @@ OTHERS = (
     Case(
         ROWS,
         "selective_scan",
-        f"{pointers('x_ptr delta_ptr a_ptr b_ptr c_ptr y_ptr', 'fp32')}, {sizes('length channels', 1)}",
+        (
+            f"{pointers('x_ptr delta_ptr a_ptr b_ptr c_ptr y_ptr', 'fp32')}, "
+            f"{sizes('length channels', 1)}"
+        ),
         {"REVERSE": False, "STATES": 8, "CHUNK": 16},
     ),
     Case(
@@ -313,19 +333,28 @@ OTHERS = (
     Case(
         REDUCTIONS,
         "moved",
-        f"{pointers('x_ptr y_ptr', 'fp16')}, {pointers('index_ptr', 'i32')}, {pointers('flipped gathered joined stacked turned', 'fp16')}",
+        (
+            f"{pointers('x_ptr y_ptr', 'fp16')}, {pointers('index_ptr', 'i32')}, "
+            f"{pointers('flipped gathered joined stacked turned', 'fp16')}"
+        ),
         {"R": 8, "C": 16, "AXIS": 1},
     ),
     Case(
         REDUCTIONS,
         "mapped",
-        f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, {pointers('quotients remainders', 'u32')}",
+        (
+            f"{pointers('x_ptr y_ptr', 'u32')}, {pointers('orders', 'i32')}, "
+            f"{pointers('quotients remainders', 'u32')}"
+        ),
         {"N": 256},
     ),
     Case(
         MATRICES,
         "attention_forward",
-        f"{pointers('q_ptr k_ptr v_ptr o_ptr', 'bf16')}, {pointers('lse_ptr', 'fp32')}, {sizes('length')}, scale=fp32",
+        (
+            f"{pointers('q_ptr k_ptr v_ptr o_ptr', 'bf16')}, {pointers('lse_ptr', 'fp32')}, "
+            f"{sizes('length')}, scale=fp32"
+        ),
         {"D": 64, "BM": 64, "BN": 32, "CAUSAL": False},
     ),
     Case(
@@ -368,7 +397,10 @@ def described(configuration: tuple[Any, ...], element: str) -> Case:
         "STORE": store,
         **({"PROGRAMS": 132} if persistent else {}),
     }
-    signature = f"{descriptors('a', element, bm, bk)}, {descriptors('b', element, bk, bn)}, {result}, {sizes('M N K')}"
+    signature = (
+        f"{descriptors('a', element, bm, bk)}, {descriptors('b', element, bk, bn)}, {result}, "
+        f"{sizes('M N K')}"
+    )
     options = {"num_warps": warps, "num_stages": stages, "num_ctas": cluster, "asynchronous": True}
     return Case(
         DESCRIBED, "persistent_matmul" if persistent else "matmul", signature, constants, options
@@ -418,7 +450,10 @@ def triton_matmul(
         strides: 1,
     }
     other = {"b_row": "b_column", "b_column": "b_row"}[strides]
-    signature = f"{pointers('a_ptr b_ptr', element)}, {pointers('c_ptr', result)}, {sizes(f'M N K a_row {other} c_row')}"
+    signature = (
+        f"{pointers('a_ptr b_ptr', element)}, {pointers('c_ptr', result)}, "
+        f"{sizes(f'M N K a_row {other} c_row')}"
+    )
     return Case(
         f"{TRITON}matmul.py",
         "matmul_kernel",
@@ -455,7 +490,10 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}dropout.py",
         "masked_dropout_kernel",
-        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('keep_ptr', 'i32')}, {sizes('length')}, p=fp32",
+        (
+            f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('keep_ptr', 'i32')}, "
+            f"{sizes('length')}, p=fp32"
+        ),
         {"BLOCK": 1024},
     ),
     Case(
@@ -467,20 +505,27 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}dropout.py",
         "row_seeded_dropout_kernel",
-        f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('seeds_ptr', 'i32')}, {sizes('columns')}, p=fp32",
+        (
+            f"{pointers('x_ptr out_ptr', 'fp32')}, {pointers('seeds_ptr', 'i32')}, "
+            f"{sizes('columns')}, p=fp32"
+        ),
         {"BLOCK": 1024},
     ),
     Case(
         f"{TRITON}layer_norm.py",
         "forward_kernel",
-        f"{pointers('x_ptr weight_ptr bias_ptr y_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride N')}, eps=fp32",
+        (
+            f"{pointers('x_ptr weight_ptr bias_ptr y_ptr', 'fp16')}, "
+            f"{pointers('mean_ptr rstd_ptr', 'fp32')}, {sizes('stride N')}, eps=fp32"
+        ),
         {"BLOCK": 8192},
         {"num_warps": 8},
     ),
     Case(
         f"{TRITON}layer_norm.py",
         "rows_backward_kernel",
-        f"{pointers('dx_ptr dy_ptr x_ptr weight_ptr', 'fp16')}, {pointers('mean_ptr rstd_ptr partial_dweight_ptr partial_dbias_ptr', 'fp32')}, "
+        f"{pointers('dx_ptr dy_ptr x_ptr weight_ptr', 'fp16')}, "
+        f"{pointers('mean_ptr rstd_ptr partial_dweight_ptr partial_dbias_ptr', 'fp32')}, "
         f"{pointers('locks_ptr', 'i32')}, {sizes('stride N')}",
         {"GROUPS": 96, "BLOCK": 8192},
         {"num_warps": 8},
@@ -488,13 +533,17 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}layer_norm.py",
         "columns_backward_kernel",
-        f"{pointers('partial_dweight_ptr partial_dbias_ptr', 'fp32')}, {pointers('dweight_ptr dbias_ptr', 'fp16')}, {sizes('groups N')}",
+        (
+            f"{pointers('partial_dweight_ptr partial_dbias_ptr', 'fp32')}, "
+            f"{pointers('dweight_ptr dbias_ptr', 'fp16')}, {sizes('groups N')}"
+        ),
         {"BLOCK_M": 32, "BLOCK_N": 128},
     ),
     Case(
         f"{TRITON}attention.py",
         "forward_kernel",
-        f"{descriptors('q out', 'fp16', 1, 128, 64)}, {descriptors('k v', 'fp16', 1, 64, 64)}, {pointers('lse_ptr', 'fp32')}, scale=fp32, "
+        f"{descriptors('q out', 'fp16', 1, 128, 64)}, {descriptors('k v', 'fp16', 1, 64, 64)}, "
+        f"{pointers('lse_ptr', 'fp32')}, scale=fp32, "
         f"{sizes('matrices length')}",
         _FORWARD,
         {"num_warps": 8},
@@ -502,27 +551,39 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}attention.py",
         "forward_kernel",
-        f"{pointers('q k v out', 'bf16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, {sizes('matrices length')}",
+        (
+            f"{pointers('q k v out', 'bf16')}, {pointers('lse_ptr', 'fp32')}, scale=fp32, "
+            f"{sizes('matrices length')}"
+        ),
         {**_FORWARD, "CAUSAL": False},
         {"num_warps": 8},
     ),
     Case(
         f"{TRITON}attention.py",
         "products_kernel",
-        f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, {sizes('length')}",
+        (
+            f"{pointers('out_ptr dout_ptr', 'fp16')}, {pointers('delta_ptr', 'fp32')}, "
+            f"{sizes('length')}"
+        ),
         {"HEAD": 64, "BLOCK": 64},
     ),
     Case(
         f"{TRITON}attention.py",
         "keys_backward_kernel",
-        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dk_ptr dv_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
+        (
+            f"{pointers('q_ptr k_ptr v_ptr dout_ptr dk_ptr dv_ptr', 'fp16')}, "
+            f"{pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
+        ),
         _BACKWARD,
         {"num_stages": 2},
     ),
     Case(
         f"{TRITON}attention.py",
         "queries_backward_kernel",
-        f"{pointers('q_ptr k_ptr v_ptr dout_ptr dq_ptr', 'fp16')}, {pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}",
+        (
+            f"{pointers('q_ptr k_ptr v_ptr dout_ptr dq_ptr', 'fp16')}, "
+            f"{pointers('lse_ptr delta_ptr', 'fp32')}, scale=fp32, {sizes('length')}"
+        ),
         _BACKWARD,
         {"num_stages": 2},
     ),
@@ -547,13 +608,19 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}grouped_gemm.py",
         "grouped_kernel",
-        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
+        (
+            f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, "
+            "groups=i32"
+        ),
         {**_GROUPED, "ALIGNED": True},
     ),
     Case(
         f"{TRITON}grouped_gemm.py",
         "grouped_descriptor_kernel",
-        f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, groups=i32",
+        (
+            f"{pointers('addresses_ptr strides_ptr', 'i64')}, {pointers('sizes_ptr', 'i32')}, "
+            "groups=i32"
+        ),
         _GROUPED,
     ),
     Case(
@@ -565,13 +632,19 @@ TRITON_EXAMPLES = (
     Case(
         f"{TRITON}persistent_matmul.py",
         "host_descriptor_kernel",
-        f"{descriptors('a b', 'fp16', 128, 64)}, {descriptors('c', 'fp16', 128, 64)}, {sizes('M N K')}",
+        (
+            f"{descriptors('a b', 'fp16', 128, 64)}, {descriptors('c', 'fp16', 128, 64)}, "
+            f"{sizes('M N K')}"
+        ),
         {**_PERSISTENT, "HALVES": True, "SPECIALIZE": False},
     ),
     Case(
         f"{TRITON}persistent_matmul.py",
         "host_descriptor_kernel",
-        f"{descriptors('a', 'fp8e4nv', 128, 64)}, {descriptors('b', 'fp8e4nv', 256, 64)}, {descriptors('c', 'fp16', 128, 256)}, {sizes('M N K')}",
+        (
+            f"{descriptors('a', 'fp8e4nv', 128, 64)}, {descriptors('b', 'fp8e4nv', 256, 64)}, "
+            f"{descriptors('c', 'fp16', 128, 256)}, {sizes('M N K')}"
+        ),
         {**_PERSISTENT, "BLOCK_N": 256, "HALVES": False, "SPECIALIZE": False},
         {"num_warps": 8},
     ),

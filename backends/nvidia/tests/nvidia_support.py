@@ -29,7 +29,8 @@ def module_of(
     num_warps: int = 4,
     debug: bool = False,
 ) -> Module:
-    """Tile IR of a kernel after the standard passes. ``signature`` has the runtime parameters; all of them are multiples of 16 where ``aligned``."""
+    """Tile IR of a kernel after the standard passes. ``signature`` has the runtime parameters; all
+    of them are multiples of 16 where ``aligned``."""
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
     ordered = {name: types[name] for name in kernel.arg_names}
     attributes = {

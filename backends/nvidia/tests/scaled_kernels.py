@@ -11,9 +11,11 @@ import tilewright.language as tl
 @tw.jit
 def scaled_kernel(
     a, a_scale, b, b_scale, c, out, trips,
-    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, SCALES: tl.constexpr, TRIPS: tl.constexpr, PACKED: tl.constexpr,
+    A: tl.constexpr, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    SCALES: tl.constexpr, TRIPS: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """``c`` plus the sum over ``trips`` pieces along K of a [M, TRIPS * K] times b [N, TRIPS * K], transposed; e2m1 in pairs along K, or M and N."""
+    """``c`` plus the sum over ``trips`` pieces along K of a [M, TRIPS * K] times b [N, TRIPS * K],
+    transposed; e2m1 in pairs along K, or M and N."""
     OF_A: tl.constexpr = K // 2 if A == "e2m1" and PACKED else K
     OF_B: tl.constexpr = K // 2 if B == "e2m1" and PACKED else K
     ROWS: tl.constexpr = M if PACKED or A != "e2m1" else M // 2

@@ -1,4 +1,5 @@
-"""The ceilings that rooflines of NVIDIA GPUs have: data sheets, and devices by what their driver says."""
+"""The ceilings that rooflines of NVIDIA GPUs have: data sheets, and devices by what their driver
+says."""
 
 import pytest
 from mock_bindings import FakeBindings

@@ -64,7 +64,10 @@ def test_its_functions_are_operations_of_the_ir() -> None:
     ],
 )
 def test_it_is_imported_without_driver_and_compiler(path: str) -> None:
-    program = f"import sys, {path}; assert not [name for name in ('llvmlite', 'cuda.bindings', 'torch') if name in sys.modules]"
+    program = (
+        f"import sys, {path}; assert not [name for name in ('llvmlite', 'cuda.bindings', "
+        "'torch') if name in sys.modules]"
+    )
     subprocess.run([sys.executable, "-c", program], check=True)
 
 

@@ -1,4 +1,5 @@
-"""Targets keep nothing between questions: what follows a stage does the same with the kernel's text."""
+"""Targets keep nothing between questions: what follows a stage does the same with the kernel's
+text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each stage of the toolkit, printed, reads back to the same: every kernel of the benchmarks and examples, compiled for GPUs that need not be there."""
+"""Each stage of the toolkit, printed, reads back to the same: every kernel of the benchmarks and
+examples, compiled for GPUs that need not be there."""
 
 from __future__ import annotations
 

@@ -99,8 +99,9 @@ def cycles(*of: Any, **options: Any) -> float:
     return estimate(work(*of, **options), hopper()).cycles
 
 
-# ---- the order of what was measured on an H100 SXM, random f16, by persistent kernels with copies by warps of their own, in one process with cuBLAS.
-# The figures are times in those of cuBLAS, so that the greater is the faster.
+# ---- the order of what was measured on an H100 SXM, random f16, by persistent kernels with copies
+# by warps of their own, in one process with cuBLAS. The figures are times in those of cuBLAS, so
+# that the greater is the faster.
 
 MEASURED: Mapping[str, tuple[tuple[int, int, int], tuple[int, int], tuple[int, int]]] = {
     # shape, (columns, stages) of the faster, of the slower
@@ -133,7 +134,8 @@ def test_estimates_order_tiles_as_they_were_measured(case: str) -> None:
 
 
 def test_estimates_are_near_the_counters() -> None:
-    """284,576 cycles for 4096 cubed; tiles of 64 and 256 columns at 1024 x 1024 x 4096 are twice apart."""
+    """284,576 cycles for 4096 cubed; tiles of 64 and 256 columns at 1024 x 1024 x 4096 are twice
+    apart."""
     assert cycles(
         persistent, (4096,) * 3, (128, 256, 64), num_warps=8, num_stages=4
     ) == pytest.approx(284_576, rel=0.1)

@@ -108,7 +108,8 @@ def persistent(
     HALVES: tl.constexpr,
     FLATTEN: tl.constexpr,
 ) -> None:
-    """Each program walks the blocks of the result, which it stores by blocks, in two halves where they should be."""
+    """Each program walks the blocks of the result, which it stores by blocks, in two halves where
+    they should be."""
     across = tl.cdiv(N, BN)
     for tile in tl.range(
         tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0), flatten=FLATTEN

@@ -1,4 +1,5 @@
-"""The table of public names: whole, true to the objects, and shown by probes that run on the reference and the CPU and compile for GPUs."""
+"""The table of public names: whole, true to the objects, and shown by probes that run on the
+reference and the CPU and compile for GPUs."""
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def test_a_probe_compiles_for_a_target_without_a_device(target: Machine, title: 
     assert verdict in (COMPILES, DECLARED), error
 
 
-# -- the table ------------------------------------------------------------------------------------------------------------------------------------------
+# -- the table -------------------------------------------------------------------------------------
 
 
 def test_every_name_is_there_and_is_shown_by_a_probe() -> None:
@@ -177,7 +178,7 @@ def test_a_probe_uses_what_it_claims_to_show(title: str) -> None:
         assert _SPELLED.get(last, last) in source or last in getattr(module, "PREDICATES", ()), full
 
 
-# -- the command ----------------------------------------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_the_command_prints_a_table_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +208,8 @@ def flips_nothing(x, dim: tl.constexpr = None):
 
 @pytest.fixture
 def compiled_anew() -> Iterator[None]:
-    """What a probe's kernels were compiled to with other functions stays out of the test, and what the test compiles out of others."""
+    """What a probe's kernels were compiled to with other functions stays out of the test, and what
+    the test compiles out of others."""
     from tilewright_conformance.api_coverage.probes.shapes import axes_of_one, reversed_axes
 
     kernels = reversed_axes, axes_of_one

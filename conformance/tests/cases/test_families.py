@@ -109,7 +109,8 @@ def test_a_case_that_uses_more_than_it_declares_is_found() -> None:
 
 
 def test_functions_of_a_bitcode_library_need_no_others() -> None:
-    """A backend that takes libraries is judged by the case of them also where it has no functions of the C library."""
+    """A backend that takes libraries is judged by the case of them also where it has no functions
+    of the C library."""
     case = catalogue()["control/extern/bitcode"]
     calls = Used(
         Needs(dtypes=case.needs.dtypes, features=frozenset({"extern"})), frozenset({"extern"})

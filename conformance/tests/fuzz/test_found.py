@@ -1,4 +1,5 @@
-"""What the fuzzer found, as small programs: the CPU backend and the emulated machine against the exact result."""
+"""What the fuzzer found, as small programs: the CPU backend and the emulated machine against the
+exact result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The fuzzer finds planted bugs, makes them small, and writes reproducers that fail with the bug and pass without."""
+"""The fuzzer finds planted bugs, makes them small, and writes reproducers that fail with the bug
+and pass without."""
 
 from __future__ import annotations
 
@@ -125,7 +126,8 @@ def test_the_same_seed_gives_the_same_programs() -> None:
 
 
 def _program(divisor: int, element: object = I32) -> Program:
-    """Eight elements divided by a number, added to twice themselves, stored, and stored once more as they are."""
+    """Eight elements divided by a number, added to twice themselves, stored, and stored once more
+    as they are."""
     function = Function(
         "program",
         [PointerType(element), PointerType(element), PointerType(element)],
@@ -328,7 +330,8 @@ def test_what_cannot_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("number", [3, 8])
 def test_a_reproducer_has_every_kind_of_argument(number: int, tmp_path: Path) -> None:
-    """Programs as they are drawn, with narrow floats, numbers and inexact results: the file agrees with the backend it was written for."""
+    """Programs as they are drawn, with narrow floats, numbers and inexact results: the file agrees
+    with the backend it was written for."""
     differential = Differential("cpu")
     program = next(
         found

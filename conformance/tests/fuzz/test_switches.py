@@ -1,4 +1,5 @@
-"""Bugs that the fuzzer must find: switches of the broken backend in every part of the language, each within some programs."""
+"""Bugs that the fuzzer must find: switches of the broken backend in every part of the language,
+each within some programs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from tilewright_conformance.random_programs import random_program
 
 #: Programs within which each is found, with room for changes of what is drawn.
 PROGRAMS = 150
-#: Switches, and the number of a program that shows them: where others are drawn some day, one of those that follow it does.
+#: Switches, and the number of a program that shows them: where others are drawn some day, one of
+#: those that follow it does.
 SWITCHES = {
     "fp8-overflows": 27000081,
     "cast-ignores-rtz": 1000028,

@@ -1,4 +1,5 @@
-"""The suite's whole kernels on the reference: what the backends are held to is what float64 gives. The suite itself runs them on the backends."""
+"""The suite's whole kernels on the reference: what the backends are held to is what float64 gives.
+The suite itself runs them on the backends."""
 
 from __future__ import annotations
 

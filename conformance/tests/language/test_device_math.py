@@ -1,5 +1,5 @@
-"""Functions of ``tl.extra.libdevice`` on CPU, GPU and reference, where the suite's family of them does not go: inverses by what they invert, and what is too
-great for a directed rounding."""
+"""Functions of ``tl.extra.libdevice`` on CPU, GPU and reference, where the suite's family of them
+does not go: inverses by what they invert, and what is too great for a directed rounding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def apply(
 
 @pytest.fixture
 def values(launch: Callable[..., None]) -> Callable[..., Any]:
-    """``values(name, *operands)``: what the device gives, which is what the reference gives to within 8 ULP."""
+    """``values(name, *operands)``: what the device gives, which is what the reference gives to
+    within 8 ULP."""
 
     def run(name: str, *operands: Any) -> Any:
         n = len(operands[0])
@@ -105,7 +106,8 @@ def test_a_sum_that_is_no_number_is_no_zero(values: Any, name: str, sign: int) -
 
 @pytest.mark.parametrize("type_", [np.float32, np.float64])
 def test_powers_next_to_the_largest_number_are_finite(values: Any, type_: Any) -> None:
-    """The logarithm of the result, rounded, is beyond where the exponential overflows; the result is not."""
+    """The logarithm of the result, rounded, is beyond where the exponential overflows; the result
+    is not."""
     mp = pytest.importorskip("mpmath")
     mp.mp.prec = 200
     largest = np.finfo(type_).max

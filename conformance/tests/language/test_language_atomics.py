@@ -1,4 +1,5 @@
-"""Atomic operations without the barriers and times that the suite's cases have: locks and messages alone keep order, and waiting has no end but the value."""
+"""Atomic operations without the barriers and times that the suite's cases have: locks and messages
+alone keep order, and waiting has no end but the value."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def test_what_was_stored_before_a_release_is_seen_after_an_acquire(launch: Run) 
 
 @tw.jit
 def hand_on(flags, order, BLOCK: tl.constexpr):
-    """Each program waits for a row of flags, all set by the program before it, and sets those of the next."""
+    """Each program waits for a row of flags, all set by the program before it, and sets those of
+    the next."""
     at = tl.arange(0, BLOCK)
     pid = tl.program_id(0)
     row = flags + pid * BLOCK + at

@@ -1,4 +1,5 @@
-"""Conversions between all number types, in both roundings, on CPU and GPU: every pattern of the narrow formats, by the formats' definition."""
+"""Conversions between all number types, in both roundings, on CPU and GPU: every pattern of the
+narrow formats, by the formats' definition."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_every_pattern_becomes_wider_exactly(launch: Run, source: str, target: s
 
 
 def neighbours(name: str) -> Any:
-    """fp32 numbers where rounding is decided: the values of a format, the middles of two of them, and their neighbours."""
+    """fp32 numbers where rounding is decided: the values of a format, the middles of two of them,
+    and their neighbours."""
     values = FORMATS[name].worth(np.arange(1 << FORMATS[name].bits))
     values = np.unique(values[np.isfinite(values)])
     if len(values) > 1 << 13:
@@ -184,7 +186,7 @@ def test_the_definitions_are_those_of_others(name: str) -> None:
     )
 
 
-# -- integers, booleans, pointers ---------------------------------------------------------------------------------------------------------------------
+# -- integers, booleans, pointers ------------------------------------------------------------------
 
 
 @tw.jit
@@ -195,7 +197,8 @@ def cast_one(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("source", [*INTEGERS, "float32", "float64", "bool"])
 def test_numbers_become_those_of_every_type(launch: Run, source: str) -> None:
-    """Integers wrap around, floats lose their fraction, anything but 0 is true, integers round to the nearest float."""
+    """Integers wrap around, floats lose their fraction, anything but 0 is true, integers round to
+    the nearest float."""
     if source == "bool":
         x = RNG.integers(0, 2, 64).astype(bool)
     elif source.startswith("float"):

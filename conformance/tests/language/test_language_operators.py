@@ -1,4 +1,5 @@
-"""Operators on pairs of number types where the suite's family of them does not go: what is refused, limits of another type, and NaN."""
+"""Operators on pairs of number types where the suite's family of them does not go: what is refused,
+limits of another type, and NaN."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SOME = [(a, b) for place, (a, b) in enumerate(PAIRS) if a == b or place % 4 == 0
 
 
 def draw(name: str, seed: int) -> Any:
-    """Numbers of the whole range of an integer type, and of a usual range of a float type, none of them 0."""
+    """Numbers of the whole range of an integer type, and of a usual range of a float type, none of
+    them 0."""
     return usual(np.random.default_rng(seed), name, BLOCK)
 
 

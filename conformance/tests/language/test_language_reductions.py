@@ -1,4 +1,5 @@
-"""Reductions, scans, maps and movements of elements on CPU and GPU, several in a kernel, with data of any kind, against NumPy."""
+"""Reductions, scans, maps and movements of elements on CPU and GPU, several in a kernel, with data
+of any kind, against NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def draw(name: str, *shape: int) -> Any:
     return RNG.integers(0 if name[0] == "u" else -60, 60, shape).astype(name)
 
 
-# -- reductions ---------------------------------------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 
 
 @tw.jit
@@ -148,7 +149,7 @@ def test_what_combines_may_have_effects(launch: Run) -> None:
     assert np.array_equal(out, [x.sum(), *x.cumsum()])
 
 
-# -- scans --------------------------------------------------------------------------------------------------------------------------------------------
+# -- scans -----------------------------------------------------------------------------------------
 
 
 @tw.jit
@@ -171,7 +172,7 @@ def test_running_sums_and_products(launch: Run, x: Any, reverse: bool) -> None:
     assert np.array_equal([sums, products], [w[::-1] for w in wanted] if reverse else wanted)
 
 
-# -- places -------------------------------------------------------------------------------------------------------------------------------------------
+# -- places ----------------------------------------------------------------------------------------
 
 
 @tw.jit

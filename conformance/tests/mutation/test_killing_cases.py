@@ -1,4 +1,5 @@
-"""The suite catches every switch of the broken backend, by the case that the checked-in list names; a null backend passes nothing."""
+"""The suite catches every switch of the broken backend, by the case that the checked-in list names;
+a null backend passes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def test_a_catching_case_passes_without_a_switch(case_id: str) -> None:
     assert found.status is Status.PASSED, f"{found.status}: {found.message}"
 
 
-#: What a backend that does nothing gets right: errors before the backend is asked, stores of nothing, memory, and values that were there before.
+#: What a backend that does nothing gets right: errors before the backend is asked, stores of
+#: nothing, memory, and values that were there before.
 NOTHING_IS_RIGHT = (
     "atomics/atomic_cas/f64/scalar",
     "atomics/atomic_cas/i16/scalar",

@@ -1,4 +1,5 @@
-"""Every switch of the broken backend changes something that can be seen, and nothing is wrong with it switched off."""
+"""Every switch of the broken backend changes something that can be seen, and nothing is wrong with
+it switched off."""
 
 from __future__ import annotations
 
@@ -54,9 +55,12 @@ def test_there_are_enough_and_they_differ() -> None:
 
 def test_a_child_process_registers_a_switch_by_its_name() -> None:
     script = (
-        "import sys; from tilewright_conformance import mutation; from tilewright_conformance.mutation.killing_tests import *\n"
-        "backend = mutation.register(sys.argv[1]); sample = witness('sub-swapped'); expected = Observation.of(sample, on_reference)\n"
-        "print(backend.name, bool(expected.difference(sample, Observation.of(sample, on_backend(sys.argv[1])))))\n"
+        "import sys; from tilewright_conformance import mutation; from "
+        "tilewright_conformance.mutation.killing_tests import *\n"
+        "backend = mutation.register(sys.argv[1]); sample = witness('sub-swapped'); expected = "
+        "Observation.of(sample, on_reference)\n"
+        "print(backend.name, bool(expected.difference(sample, Observation.of(sample, "
+        "on_backend(sys.argv[1])))))\n"
     )
     found = subprocess.run(
         [sys.executable, "-c", script, "broken-sub-swapped"],

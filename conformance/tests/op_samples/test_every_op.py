@@ -1,4 +1,5 @@
-"""Every operation of the table, over its samples' dtypes and attributes: the CPU backend agrees with the reference interpreter, without passes before it.
+"""Every operation of the table, over its samples' dtypes and attributes: the CPU backend agrees
+with the reference interpreter, without passes before it.
 
 The suite runs all samples, after the passes; this runs one in four."""
 
@@ -29,12 +30,14 @@ NAMES = [spec.name for spec in TABLE if spec.name not in TARGET_CODE]
 
 
 def lines(printed: str) -> list[str]:
-    """What a kernel printed, in any order of the programs, without the addresses of this run's arrays."""
+    """What a kernel printed, in any order of the programs, without the addresses of this run's
+    arrays."""
     return sorted(re.sub(r"address: 0x[0-9a-f]{16}", "address", printed).splitlines())
 
 
 def framed(name: str, run: Callable[[], Any]) -> None:
-    """Call ``run`` in a frame of that name. Should the process crash in it, Python prints the names of the frames, whoever has its output, and nothing else."""
+    """Call ``run`` in a frame of that name. Should the process crash in it, Python prints the names
+    of the frames, whoever has its output, and nothing else."""
 
     def frame() -> None:
         run()
@@ -62,7 +65,8 @@ def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[
 
 
 def test_a_crash_is_told_with_the_name_of_the_sample(tmp_path: Path) -> None:
-    """By what Python writes where a process crashes, asked for without a crash. (It writes 100 threads at most, and other tests have left some.)"""
+    """By what Python writes where a process crashes, asked for without a crash. (It writes 100
+    threads at most, and other tests have left some.)"""
     with (tmp_path / "told").open("w+") as told:
         framed("add/f32/128", lambda: faulthandler.dump_traceback(told, all_threads=False))
         told.seek(0)

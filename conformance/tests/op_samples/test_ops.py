@@ -101,7 +101,8 @@ def test_all_that_is_told_of_an_operation(name: str) -> None:
 
 
 def fits(row: dict[str, Any], spec: OpSpec, operation: Any) -> bool:
-    """Whether the first operand of each group is of a type that the row has for it, and those of one role of one type."""
+    """Whether the first operand of each group is of a type that the row has for it, and those of
+    one role of one type."""
     operands = iter(operation.operands)
     held: dict[str, Any] = {}
     for operand, count in zip(spec.operands, operation.segments, strict=True):

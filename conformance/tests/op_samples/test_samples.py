@@ -66,7 +66,8 @@ def test_unknown_operation() -> None:
 def launch(
     sample: Sample, seed: int, checked: CheckedOptions | None = None
 ) -> tuple[list[object], list[str]]:
-    """(the arguments after a run on the reference, the lines it printed without addresses, which no two arrays have in common)"""
+    """(the arguments after a run on the reference, the lines it printed without addresses, which no
+    two arrays have in common)"""
     arguments, lines = sample.make_arguments(np.random.default_rng(seed)), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -76,7 +77,8 @@ def launch(
 
 @pytest.mark.parametrize("name", [spec.name for spec in TABLE])
 def test_the_reference_runs_them_and_its_checked_mode_finds_nothing(name: str) -> None:
-    """No access out of bounds, race, undefined lane, shift, division or cast; integers may wrap around. Both modes compute the same."""
+    """No access out of bounds, race, undefined lane, shift, division or cast; integers may wrap
+    around. Both modes compute the same."""
     for number, sample in enumerate(samples(name)):
         verify(sample.module)
         assert len(sample.arguments) == len(sample.module.kernel.arguments)
@@ -110,7 +112,10 @@ def test_a_wrong_result_is_found() -> None:
     )
     with pytest.raises(
         AssertionError,
-        match=r"add/f32/.*: argument 2 \(f32\) differs in 1 of \d+ elements; first at \(5,\): expected",
+        match=(
+            r"add/f32/.*: argument 2 \(f32\) differs in 1 of \d+ elements; first at \(5,\): "
+            r"expected"
+        ),
     ):
         check_outputs(sample, first, second)
 

@@ -1,4 +1,5 @@
-"""Every operation of the table in an instrumented kernel: same results, and records of its floats."""
+"""Every operation of the table in an instrumented kernel: same results, and records of its
+floats."""
 
 from __future__ import annotations
 

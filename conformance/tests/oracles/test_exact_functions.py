@@ -1,4 +1,5 @@
-"""The oracles of functions: forty digits against mpmath, roundings against the machine's own, Philox against its authors' vectors."""
+"""The oracles of functions: forty digits against mpmath, roundings against the machine's own,
+Philox against its authors' vectors."""
 
 from __future__ import annotations
 

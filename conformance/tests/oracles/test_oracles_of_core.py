@@ -1,4 +1,5 @@
-"""The oracles of the families of profile core, against NumPy, ml_dtypes and exact fractions where these round once."""
+"""The oracles of the families of profile core, against NumPy, ml_dtypes and exact fractions where
+these round once."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_casts_that_numpy_rounds_once(source: str) -> None:
 @pytest.mark.parametrize("target", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("source", ["int32", "int64", "uint64"])
 def test_integers_round_once(source: str, target: str) -> None:
-    """No number of the target is nearer than the one found, and of two that are as near it is the even one."""
+    """No number of the target is nearer than the one found, and of two that are as near it is the
+    even one."""
     fraction = {"float16": 10, "bfloat16": 7, "float32": 23}[target]
     x = conversions.values(RNG, source, target)
     for value, found in zip(x.tolist(), conversions.cast(x, target).tolist(), strict=True):

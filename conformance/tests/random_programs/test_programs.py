@@ -1,4 +1,5 @@
-"""Random programs hold to what a backend declares, are defined, and are made of the whole language."""
+"""Random programs hold to what a backend declares, are defined, and are made of the whole
+language."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ from tilewright_conformance.random_programs import (
 from tilewright_conformance.random_programs.program import FILLS
 from tilewright_conformance.suite.requirements import needs_of
 
-#: Operations that programs are not made of: what they print, or what they read of the machine, is not the same everywhere.
+#: Operations that programs are not made of: what they print, or what they read of the machine, is
+#: not the same everywhere.
 ABSENT = {"print", "clock", "inline_asm", "extern"}
 
 

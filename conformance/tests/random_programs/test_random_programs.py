@@ -1,4 +1,5 @@
-"""Random tile programs give the same results on the reference interpreter and on the CPU backend: half as they are drawn, half after the passes."""
+"""Random tile programs give the same results on the reference interpreter and on the CPU backend:
+half as they are drawn, half after the passes."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def test_cpu_agrees_with_the_reference_before_or_after_the_passes(program: Progr
     for output in program.outputs:
         wrong = mismatch(output, expected[output.index], found[output.index])
         assert not wrong, (
-            f"output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+            f"output {output.index} of {output.element}: {wrong}\n{program.module}\n"
+            f"as lowered:\n{module}"
         )
 
 

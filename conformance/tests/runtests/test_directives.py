@@ -25,7 +25,8 @@ def plain(literal: Literal) -> Any:
 
 def test_calls_results_and_contents_are_read() -> None:
     run = only(
-        "; run: grid(3, 2) @f(1, [2.5, -inf]) == (true, [0x1F] * 3), %p == range(-1, 2) within 2 ulp"
+        "; run: grid(3, 2) @f(1, [2.5, -inf]) == (true, [0x1F] * 3), %p == range(-1, 2) "
+        "within 2 ulp"
     )
     assert (run.name, run.grid) == ("f", (3, 2, 1))
     assert [plain(argument) for argument in run.arguments] == [1, [2.5, -math.inf]]
@@ -38,8 +39,10 @@ def test_calls_results_and_contents_are_read() -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("-5", -5), ("0x80000000", 1 << 31), ("1.", 1.0), ("1e-3", 0.001), ("-0x1.8p3", -12.0), ("false", False),
-        ("[]", []), ("[[1], [2]] * 2", [[1], [2], [1], [2]]), ("range(3, 3)", []), ("[range(0, 2)] * 2", [[0, 1], [0, 1]]),
+        ("-5", -5), ("0x80000000", 1 << 31), ("1.", 1.0), ("1e-3", 0.001), ("-0x1.8p3", -12.0),
+        ("false", False),
+        ("[]", []), ("[[1], [2]] * 2", [[1], [2], [1], [2]]), ("range(3, 3)", []),
+        ("[range(0, 2)] * 2", [[0, 1], [0, 1]]),
     ],
 )  # fmt: skip
 def test_values(text: str, value: Any) -> None:
@@ -70,12 +73,18 @@ MALFORMED = {
     "; run: @f(1)": (
         1,
         13,
-        "expected '==' and the expected results, or ',' and a pointer's contents, found the end of the directive",
+        (
+            "expected '==' and the expected results, or ',' and a pointer's contents, found the "
+            "end of the directive"
+        ),
     ),
     "; run: @f(1) ==": (
         1,
         16,
-        "expected a value: a number, true, false, or a list in brackets, found the end of the directive",
+        (
+            "expected a value: a number, true, false, or a list in brackets, found the end of "
+            "the directive"
+        ),
     ),
     "; run: @f(1) == 3 4": (1, 19, "expected ',' or the end of the directive, found '4'"),
     "; run: @f(one) == 3": (

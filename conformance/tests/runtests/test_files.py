@@ -19,8 +19,10 @@ BACKENDS = [
 #: Operations without a run test: target intrinsics, output, hints, and operations with conformance
 #: cases instead.
 NOT_RUN = {
-    "assert", "assume", "atomic_load", "atomic_store", "barrier", "clock", "descriptor_extent", "descriptor_gather", "descriptor_reduce",
-    "descriptor_scatter", "descriptor_stride", "dot_scaled", "extern", "hint", "inline_asm", "make_descriptor", "print", "unsplat",
+    "assert", "assume", "atomic_load", "atomic_store", "barrier", "clock", "descriptor_extent",
+    "descriptor_gather", "descriptor_reduce",
+    "descriptor_scatter", "descriptor_stride", "dot_scaled", "extern", "hint", "inline_asm",
+    "make_descriptor", "print", "unsplat",
 }  # fmt: skip
 
 

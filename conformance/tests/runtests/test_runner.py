@@ -1,4 +1,5 @@
-"""Run tests can fail: wrong expectations, wrong backends and ill-fitting directives are reported."""
+"""Run tests can fail: wrong expectations, wrong backends and ill-fitting directives are
+reported."""
 
 from __future__ import annotations
 
@@ -51,8 +52,10 @@ def run(directive: str, backend: str = "reference") -> Outcome:
 @pytest.mark.parametrize(
     "directive",
     [
-        "@half(3.0) == 1.5", "@half(1) == 0.5", "@half(-0.0) == -0.0", "@half(nan) == nan", "@half(3.0) == 1.5000001 within 1 ulp",
-        "@pair([1, 2], true) == ([2, 4], true)", "@fill([1, 2], 7, [3, 4]), %p == [7, 2], %d == [3, 4]", "@bf16(0.1) == 0.1",
+        "@half(3.0) == 1.5", "@half(1) == 0.5", "@half(-0.0) == -0.0", "@half(nan) == nan",
+        "@half(3.0) == 1.5000001 within 1 ulp",
+        "@pair([1, 2], true) == ([2, 4], true)",
+        "@fill([1, 2], 7, [3, 4]), %p == [7, 2], %d == [3, 4]", "@bf16(0.1) == 0.1",
     ],
 )  # fmt: skip
 def test_right_expectations_pass(directive: str, backend: str) -> None:
@@ -195,7 +198,10 @@ def test_directives_that_do_not_fit_their_function_are_reported(directive: str) 
 
 def test_the_interpreter_checks_accesses() -> None:
     body = "%0 = addptr %p, %i : ptr<i32>\n%1 = load %0 : i32\nreturn %1"
-    text = f"tilewright.ir 1.0\nfunction @f(%p: ptr<i32>, %i: i32) -> i32 {{\n{body}\n}}\n; run: @f([1, 2], 2) == 0"
+    text = (
+        f"tilewright.ir 1.0\nfunction @f(%p: ptr<i32>, %i: i32) -> i32 {{\n{body}\n}}\n"
+        "; run: @f([1, 2], 2) == 0"
+    )
     (outcome,) = Runner("reference").run_text(text)
     assert outcome.status == FAILED and "outside" in outcome.message
 
@@ -208,7 +214,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     bad.write_text(f"{TEXT}; run: @half(3.0) == 1.5\n; run: @half(3.0) == 2.5\n")
     malformed.write_text(f"{TEXT}; run: @half(3.0) = 1.5\n")
     ill.write_text(
-        "tilewright.ir 1.0\nfunction @f(%x: i32) -> i32 {\n%0 = add %x, %x : i64\nreturn %0\n}\n; run: @f(1) == 2\n"
+        "tilewright.ir 1.0\nfunction @f(%x: i32) -> i32 {\n%0 = add %x, %x : i64\nreturn %0\n"
+        "}\n; run: @f(1) == 2\n"
     )
     assert program.main([str(good), "--backend", "reference", "--backend", "cpu"]) == 0
     assert capsys.readouterr().out.splitlines() == [

@@ -1,4 +1,5 @@
-"""A report to test with: a run of a few cases on the CPU backend, made once for all tests of a process."""
+"""A report to test with: a run of a few cases on the CPU backend, made once for all tests of a
+process."""
 
 from __future__ import annotations
 

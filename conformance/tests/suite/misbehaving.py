@@ -1,5 +1,6 @@
-"""Backends that misbehave: the CPU backend, except for kernels of the operation named in ``MISBEHAVE_AT``, where ``MISBEHAVE_HOW`` happens.
-The one that hangs makes the file ``MISBEHAVE_SIGN`` first, where the environment names one.
+"""Backends that misbehave: the CPU backend, except for kernels of the operation named in
+``MISBEHAVE_AT``, where ``MISBEHAVE_HOW`` happens. The one that hangs makes the file
+``MISBEHAVE_SIGN`` first, where the environment names one.
 
 Loaded by the tests with ``Setup(load=("misbehaving",))``; their folder is on ``PYTHONPATH`` for the
 worker processes.
@@ -38,7 +39,8 @@ HOW, AT = os.environ.get("MISBEHAVE_HOW", ""), os.environ.get("MISBEHAVE_AT", ""
 _kept: list[Any] = []
 
 if HOW in ("undeclared", "undeclared and refused", "undeclared and broken"):
-    # The core refuses what a manifest does not declare. A plugin that gets around that has to be found out all the same.
+    # The core refuses what a manifest does not declare. A plugin that gets around that has to be
+    # found out all the same.
     compile_.check_declared = lambda *args: None
 
 
@@ -143,7 +145,8 @@ def _lose(values: Sequence[Any]) -> None:
 
 
 def _spend(values: Sequence[Any]) -> None:
-    """As where a kernel does what it should, and its device is of no more use to the process once it has been waited for."""
+    """As where a kernel does what it should, and its device is of no more use to the process once
+    it has been waited for."""
     _spent.append(True)
 
 

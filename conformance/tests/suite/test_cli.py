@@ -53,9 +53,9 @@ def test_a_report_can_be_run_again_in_part(
     monkeypatch.setattr("tilewright_conformance.suite.engine.pool.default_workers", lambda: 1)
     assert run("verify", folder / "report.json", "--rerun", 4) == cli.GOOD
     assert (
-        f"ran 4 cases again, with the report's seed and with {SEEDS[suite_version()]}: results and errors agree"
-        in capsys.readouterr().out
-    )
+        f"ran 4 cases again, with the report's seed and with {SEEDS[suite_version()]}: "
+        "results and errors agree"
+    ) in capsys.readouterr().out
     for result in report["results"]:
         result["numbers"]["ulp"] += 1
     report["checksum"] = document.checksum(report)
@@ -146,7 +146,8 @@ def test_an_unexpected_pass_fails_the_run(
 ) -> None:
     path = tmp_path / "expectations.toml"
     path.write_text(
-        '[[expect]]\ncase = "elementwise/sqrt/f32/scalar"\nkind = "notyet"\nreason = "r"\nexception = "MismatchError"\nissue = "https://example.com/1"\n'
+        '[[expect]]\ncase = "elementwise/sqrt/f32/scalar"\nkind = "notyet"\nreason = "r"\n'
+        'exception = "MismatchError"\nissue = "https://example.com/1"\n'
     )
     assert (
         run(
@@ -275,7 +276,8 @@ def test_the_pytest_plugin_runs_cases_as_tests(tmp_path: Path) -> None:
 
 def test_the_pytest_plugin_leaves_other_suites_alone(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        'def pytest_addoption(parser):\n    parser.addoption("--backend")\n    parser.addoption("--profile")\n'
+        'def pytest_addoption(parser):\n    parser.addoption("--backend")\n'
+        '    parser.addoption("--profile")\n'
     )
     (tmp_path / "test_own.py").write_text(
         'def test_own(request):\n    assert request.config.getoption("--backend") == "mine"\n'

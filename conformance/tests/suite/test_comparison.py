@@ -1,4 +1,5 @@
-"""Comparing results: units in the last place against NumPy's spacing, and the rules for NaN, infinities and zeros."""
+"""Comparing results: units in the last place against NumPy's spacing, and the rules for NaN,
+infinities and zeros."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ def test_errors_are_counted_in_units_of_the_expected_value(dtype: type, steps: i
     if steps:
         with pytest.raises(
             MismatchError,
-            match=rf"500 of 500 elements are wrong; first at \[0\].*off by up to {steps} ULP, allowed {steps - 0.5:g} ULP",
+            match=(
+                rf"500 of 500 elements are wrong; first at \[0\].*off by up to {steps} ULP, "
+                rf"allowed {steps - 0.5:g} ULP"
+            ),
         ):
             compare(found, expected, rules=Rules(ulp=steps - 0.5))
 

@@ -60,7 +60,10 @@ def test_files_that_break_a_rule(tmp_path: Path, changes: dict[str, str], messag
 def test_two_entries_for_one_case_and_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(
         ExpectationError,
-        match=r"both 'elementwise/add/i8/\*' and 'elementwise/add/\*' match the case elementwise/add/i8/scalar",
+        match=(
+            r"both 'elementwise/add/i8/\*' and 'elementwise/add/\*' match the case "
+            r"elementwise/add/i8/scalar"
+        ),
     ):
         read(
             tmp_path,

@@ -36,7 +36,8 @@ def outcomes(profile: str, cases: Iterable[Case]) -> list[Outcome]:
     return [execute(case, Session(subject, case.id)) for case in cases]
 
 
-#: Cases for which the interpreter executes hundreds of thousands of operations; for each, one that differs in the shape of its tiles alone.
+#: Cases for which the interpreter executes hundreds of thousands of operations; for each, one that
+#: differs in the shape of its tiles alone.
 LONG = {
     "sorting/tl.sort/f32/2048": "sorting/tl.sort/f32/256",
     "sorting/tl.sort/i32/2048": "sorting/tl.sort/i32/16x1",
@@ -55,7 +56,8 @@ LONG = {
 def test_a_profile_needs_no_more_than_it_states(
     profile: str, fresh: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every case of the profile, in this process: it is the reference interpreter that runs them. Of a long one, another runs, and it needs no more."""
+    """Every case of the profile, in this process: it is the reference interpreter that runs them.
+    Of a long one, another runs, and it needs no more."""
     monkeypatch.setattr("tilewright_conformance.cases.perf.perf._TRIES", 1)
     monkeypatch.setattr("tilewright_conformance.cases.perf.perf._ROUNDS", 1)
     monkeypatch.setattr(

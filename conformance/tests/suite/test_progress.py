@@ -19,7 +19,10 @@ def told(*outcomes: Outcome) -> list[str]:
 
 
 def test_of_cases_that_go_wrong_in_one_way_the_first_are_told() -> None:
-    refused = "the backend refused what it declares: LoweringError: backend 'v' does not lower {} yet (at x.py:3): write a function for it"
+    refused = (
+        "the backend refused what it declares: LoweringError: backend 'v' does not lower {} yet "
+        "(at x.py:3): write a function for it"
+    )
     lacking = [
         Outcome(f"scans/{name}/{index}", Status.ERROR, refused.format(name))
         for name in ("scan", "map")

@@ -33,7 +33,8 @@ def install(folder: Path, origin: dict[str, object]) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.2\n")
     (info / "RECORD").write_text(
-        f"made_up/module.py,sha256={digest},6\nmade_up-1.2.dist-info/METADATA,,\nmade_up-1.2.dist-info/RECORD,,\n"
+        f"made_up/module.py,sha256={digest},6\nmade_up-1.2.dist-info/METADATA,,\n"
+        "made_up-1.2.dist-info/RECORD,,\n"
     )
     (info / "direct_url.json").write_text(json.dumps(origin))
     return module
@@ -144,7 +145,8 @@ def test_a_plugin_that_no_distribution_ships() -> None:
 def test_a_backend_is_made_of_what_it_requires_on_the_core(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not of what any program requires, nor of what an extra brings; in a circle each is named once."""
+    """Not of what any program requires, nor of what an extra brings; in a circle each is named
+    once."""
     for name, requires in {
         "vega": (
             "tilewright>=0.1",

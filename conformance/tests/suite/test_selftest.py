@@ -50,7 +50,8 @@ def test_what_is_wrong_and_how_fast_it_was_are_told(tmp_path: Path) -> None:
         },
     ]
     report = {
-        "device": {"name": "a GPU", "target": "gfx942"}, "summary": {"total": {"cases": 2, "bad": 1}}, "run": {"seconds": 3.0}, "results": rows,
+        "device": {"name": "a GPU", "target": "gfx942"},
+        "summary": {"total": {"cases": 2, "bad": 1}}, "run": {"seconds": 3.0}, "results": rows,
         "backend": {"name": "amd", "version": "1"},
     }  # fmt: skip
     text = summary(report)

@@ -1,4 +1,5 @@
-"""Helpers of the families of control flow, launches and tuning: cases from a table, and arrays that a tuner puts back."""
+"""Helpers of the families of control flow, launches and tuning: cases from a table, and arrays that
+a tuner puts back."""
 
 from __future__ import annotations
 

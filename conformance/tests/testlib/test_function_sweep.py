@@ -1,5 +1,6 @@
-"""Every function of floats over all magnitudes of its types, against arbitrary precision: within its stated bound, NaN outside of its domain, zeros of the
-right sign. It takes many minutes, and so runs with ``TILEWRIGHT_FULL_CONFORMANCE=1`` alone."""
+"""Every function of floats over all magnitudes of its types, against arbitrary precision: within
+its stated bound, NaN outside of its domain, zeros of the right sign. It takes many minutes, and so
+runs with ``TILEWRIGHT_FULL_CONFORMANCE=1`` alone."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.skipif(
 NAN, INF = math.nan, math.inf
 #: type -> (bits of the fraction, bias of the exponent)
 FORMATS = {"f32": (23, 127), "f64": (52, 1023)}
-#: functions of which ULP tables say nothing, in units of what :func:`tilewright_conformance.testlib.function_sweep.size` says
+#: functions of which ULP tables say nothing, in units of what
+#: :func:`tilewright_conformance.testlib.function_sweep.size` says
 BESSEL = dict.fromkeys(("j0", "j1", "y0", "y1"), (1.0, 8.0))
 ONE = (
     *(

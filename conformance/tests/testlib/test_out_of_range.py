@@ -1,4 +1,5 @@
-"""Operands outside of what an operation's result is computed for have one meaning on the reference, CPUs and GPUs."""
+"""Operands outside of what an operation's result is computed for have one meaning on the reference,
+CPUs and GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Triton's names while a test runs, a cache of each test's own, and settings as they were before."""
+"""Triton's names while a test runs, a cache of each test's own, and settings as they were
+before."""
 
 import pytest
 

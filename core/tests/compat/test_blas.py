@@ -10,7 +10,10 @@ from tilewright.errors import BackendError
 
 
 def test_programs_import_it_by_tritons_name():
-    code = "import tilewright.compat.triton\nfrom triton._C.libtriton import nvidia\nprint(nvidia.cublas.CublasLt.__name__)"
+    code = (
+        "import tilewright.compat.triton\nfrom triton._C.libtriton import nvidia\n"
+        "print(nvidia.cublas.CublasLt.__name__)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
     )

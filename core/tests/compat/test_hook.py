@@ -139,7 +139,10 @@ def test_an_installed_triton_is_found_unless_the_shim_is_asked_for(tmp_path):
     assert plain.stdout.strip() == "real", plain.stderr
     shimmed = run(
         "-c",
-        "import tilewright.compat.triton, triton, triton.language as tl; print(hasattr(triton, 'WHO'), tl.__name__)",
+        (
+            "import tilewright.compat.triton, triton, triton.language as tl; "
+            "print(hasattr(triton, 'WHO'), tl.__name__)"
+        ),
         cwd=tmp_path,
     )
     assert shimmed.stdout.split() == ["False", "tilewright.language"], shimmed.stderr
@@ -189,7 +192,10 @@ def test_code_runs_under_the_shim_and_errors_end_it(tmp_path):
 def test_importing_the_shim_imports_little(tmp_path):
     found = run(
         "-c",
-        "import sys, tilewright.compat.triton; print([m for m in ('numpy', 'torch', 'llvmlite', 'tilewright.ir') if m in sys.modules])",
+        (
+            "import sys, tilewright.compat.triton; print([m for m in ('numpy', 'torch', "
+            "'llvmlite', 'tilewright.ir') if m in sys.modules])"
+        ),
         cwd=tmp_path,
     )
     assert found.stdout.strip() == "[]", found.stderr
@@ -201,12 +207,16 @@ def test_importing_the_shim_imports_little(tmp_path):
     ids=["inherited", "of sys.path"],
 )
 def test_children_have_the_shim_where_python_runs_no_lines_of_site_directories(tmp_path, path):
-    """An environment whose own site directory has nothing, the packages on PYTHONPATH; a ``sitecustomize`` that was there still runs."""
+    """An environment whose own site directory has nothing, the packages on PYTHONPATH; a
+    ``sitecustomize`` that was there still runs."""
     venv.create(tmp_path / "bare", symlinks=True)
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "sitecustomize.py").write_text("import sys; sys.theirs = True")
     program = "import sys, triton; print(triton.__spec__.name, hasattr(sys, 'theirs'))"
-    parent = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], check=True{path})"
+    parent = (
+        f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}], "
+        f"check=True{path})"
+    )
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(tmp_path / "theirs"), *filter(None, sys.path)]),

@@ -6,7 +6,8 @@ torch = pytest.importorskip("torch")
 
 
 def test_no_two_answers_are_one_function():
-    """PyTorch's compiler, where a program imports it meanwhile, lists the functions of ``torch.cuda`` and takes each for one name's."""
+    """PyTorch's compiler, where a program imports it meanwhile, lists the functions of
+    ``torch.cuda`` and takes each for one name's."""
     from tilewright.compat.host_tensors import HostTensors
 
     with HostTensors():

@@ -1,4 +1,5 @@
-"""What PyTorch's compiler needs of Triton, in three processes with one cache: what imports and compiles takes seconds in each."""
+"""What PyTorch's compiler needs of Triton, in three processes with one cache: what imports and
+compiles takes seconds in each."""
 
 import os
 import shutil
@@ -176,7 +177,10 @@ def test_compiled_functions_run_kernels_on_the_cpu_which_come_back(server, tmp_p
     kernels = tmp_path / "inductor" / "triton"
     assert list(kernels.rglob("tilewright.kernel"))
     shutil.rmtree(kernels)  # the graph cache carries them
-    say = "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('workers.py', run_name='__main__')"
+    say = (
+        "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('workers.py', "
+        "run_name='__main__')"
+    )
     assert run(server, say, tmp_path).splitlines()[-1] == "workers: 0"
     assert run(server, AGAIN, tmp_path).splitlines()[-2:] == [
         "the graph's: 1 [True]",

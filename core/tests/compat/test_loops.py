@@ -1,4 +1,5 @@
-"""Loops are left at their end only, as in Triton: the extensions of the language do not reach kernels written for it."""
+"""Loops are left at their end only, as in Triton: the extensions of the language do not reach
+kernels written for it."""
 
 import numpy as np
 import pytest

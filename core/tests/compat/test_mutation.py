@@ -21,7 +21,8 @@ CASES = []
 
 @pytest.fixture
 def warned():
-    """What PyTorch's analysis warns of: where it fails, it takes all arguments for stored, and says so in its log alone."""
+    """What PyTorch's analysis warns of: where it fails, it takes all arguments for stored, and says
+    so in its log alone."""
     records = queue.SimpleQueue()
     handler = QueueHandler(records)
     handler.setLevel(logging.WARNING)

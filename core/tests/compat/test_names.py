@@ -1,6 +1,8 @@
-"""Every public name of Triton 3.6, 3.8 and 3.9 is there, and takes the arguments that it takes in Triton.
+"""Every public name of Triton 3.6, 3.8 and 3.9 is there, and takes the arguments that it takes in
+Triton.
 
-``triton_names.json`` lists them: release -> module -> name -> "class", the parameters, or null. 3.8 is whole, the others are what differs from it.
+``triton_names.json`` lists them: release -> module -> name -> "class", the parameters, or null. 3.8
+is whole, the others are what differs from it.
 """
 
 import importlib
@@ -33,7 +35,8 @@ OUTSIDE = {
     },
 }
 
-#: Classes that are the same as Tilewright's and are made by the runtime: their constructors are not Triton's.
+#: Classes that are the same as Tilewright's and are made by the runtime: their constructors are not
+#: Triton's.
 MADE_BY_THE_RUNTIME = {
     ("triton.runtime.jit", "BoundConstexprFunction.__init__"),
     ("triton.runtime.jit", "BoundConstexprFunction.cache_key"),
@@ -49,7 +52,8 @@ OF_KERNELS_ONLY = {
 OF_INSTANCES = {
     "triton.language.core": {"block_type.scalar", "dtype.scalar", "pointer_type.scalar"}
 }
-#: What a release renamed or dropped, where a later one is followed: the parameter that is not taken by that name.
+#: What a release renamed or dropped, where a later one is followed: the parameter that is not taken
+#: by that name.
 RENAMED = {
     ("triton.language.core", "tensor.gather"): {"indices"},
     ("triton.compiler.compiler", "LazyDict.add"): {"func"},
@@ -130,7 +134,8 @@ def test_name(module, name, signature):
 
 
 def check_calls(function, wanted, renamed, name):
-    """Calls that are right by Triton's signature bind: everything by position, and everything by name but the first and what is variadic."""
+    """Calls that are right by Triton's signature bind: everything by position, and everything by
+    name but the first and what is variadic."""
     try:
         ours = inspect.signature(function)
     except ValueError:

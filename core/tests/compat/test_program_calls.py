@@ -92,7 +92,8 @@ def test_vllm_launches_the_configuration_that_was_found():
 
 
 def test_vllm_derives_the_keys_of_launches_of_a_kernel_that_never_ran():
-    """With the settings that Triton adds to each launch, of an autotuner around heuristics around a kernel."""
+    """With the settings that Triton adds to each launch, of an autotuner around heuristics around a
+    kernel."""
     device = triton.runtime.driver.active.get_current_device()
     kernel = triton.jit(scaled.fn)
     wrapped = triton.autotune([triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])(
@@ -138,7 +139,8 @@ def test_vllm_lets_go_of_kernels_that_were_compiled_for_tuning():
 
 
 def test_helion_compiles_by_what_the_device_caches_have():
-    """It looks a launch up, and compiles and keeps it where it is not there: the launch then takes that."""
+    """It looks a launch up, and compiles and keeps it where it is not there: the launch then takes
+    that."""
     kernel = triton.jit(scaled.fn)
     x, out = arguments()
     args, keywords = (x, out, 3.0, 100), {"BLOCK": 64, "num_warps": 8}
@@ -242,7 +244,8 @@ def directory(tmp_path, monkeypatch):
 
 
 def redirected(folder, name):
-    """As aiter's: a constructor of three arguments that names other paths of a kernel's facts and code, while a folder is registered."""
+    """As aiter's: a constructor of three arguments that names other paths of a kernel's facts and
+    code, while a folder is registered."""
     from triton.compiler.compiler import CompiledKernel
 
     construct = CompiledKernel.__init__
@@ -311,7 +314,8 @@ def test_aiter_s_folder_is_looked_for_by_kernels_of_other_names_too(monkeypatch)
 
 @pytest.mark.parametrize("source", ["own", "described"])
 def test_kernels_are_loaded_from_the_files_that_a_program_has_kept(source, directory):
-    """As Triton's developers compare compilers: files are copied, and read with what is known of signature and hash alone."""
+    """As Triton's developers compare compilers: files are copied, and read with what is known of
+    signature and hash alone."""
     from triton.compiler.compiler import CompiledKernel
 
     first = triton.jit(scaled.fn)[(2,)](*arguments(), 3.0, 100, BLOCK=64, num_warps=8)

@@ -17,7 +17,8 @@ from tilewright.language import core
 
 pytest.importorskip("torch")
 
-#: What of Triton's is refused as a whole, name by name or until it is there; names below others must be there.
+#: What of Triton's is refused as a whole, name by name or until it is there; names below others
+#: must be there.
 REFUSED = ("_C.libtriton.gluon_ir", "backends.nvidia.driver.make_tensordesc_arg")
 
 #: name -> who reads it
@@ -199,7 +200,8 @@ ATTRIBUTES = {
 
 
 def found(name):
-    """What a name is, as a program reads it: the longest part that is a module is imported, the rest are attributes."""
+    """What a name is, as a program reads it: the longest part that is a module is imported, the
+    rest are attributes."""
     parts = ["triton", *name.split(".")]
     refused = None
     for count in range(len(parts), 0, -1):

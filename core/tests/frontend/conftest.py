@@ -45,7 +45,8 @@ class Source:
         attributes: Any = None,
         **arguments: Any,
     ) -> Module:
-        """Compile a function: ``x="*fp32"`` states a type; a value that is no text, or a pair ``("constexpr", value)``, a constant."""
+        """Compile a function: ``x="*fp32"`` states a type; a value that is no text, or a pair
+        ``("constexpr", value)``, a constant."""
         signature: dict[str, Any] = {}
         constants: dict[str, Any] = {}
         for key, value in arguments.items():
@@ -102,7 +103,8 @@ class Source:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[[str], Source]:
-    """``source(text)``: a module of that text, after imports of ``tl``, ``jit``, ``constexpr_function``, ``namedtuple`` and ``math``."""
+    """``source(text)``: a module of that text, after imports of ``tl``, ``jit``,
+    ``constexpr_function``, ``namedtuple`` and ``math``."""
 
     def make(text: str) -> Source:
         name = f"kernels_{next(_numbers)}"

@@ -1,4 +1,5 @@
-"""``if``, conditional expressions, comparisons and ``and``/``or``: what they mean, and that branches merge what they must and no more."""
+"""``if``, conditional expressions, comparisons and ``and``/``or``: what they mean, and that
+branches merge what they must and no more."""
 
 from __future__ import annotations
 

@@ -129,7 +129,8 @@ def test_annotations_of_modules_with_postponed_evaluation(
         "import tilewright.language as tl\n"
         "from tilewright.language.definitions.callable import device_function as jit\n"
         "@jit\n"
-        "def kernel(a: tl.constexpr, b: tl.float32, c: tl.const, d: 'i64', e: torch.Tensor, f: tl.uint1, g: uint16, h: 'bfloat16'):\n"
+        "def kernel(a: tl.constexpr, b: tl.float32, c: tl.const, d: 'i64', e: torch.Tensor, f: "
+        "tl.uint1, g: uint16, h: 'bfloat16'):\n"
         "    pass\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -345,7 +346,10 @@ def test_a_module_edited_after_import_keeps_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "edited_kernels.py"
-    text = "from tilewright.language.definitions.callable import device_function as jit\n@jit\ndef kernel(x):\n    y = x + 1\n"
+    text = (
+        "from tilewright.language.definitions.callable import device_function as jit\n@jit\n"
+        "def kernel(x):\n    y = x + 1\n"
+    )
     path.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     kernel = importlib.import_module("edited_kernels").kernel

@@ -1,4 +1,5 @@
-"""Calls: inlining, binding, specialisation, recursion, functions compiled on their own, methods, aggregates."""
+"""Calls: inlining, binding, specialisation, recursion, functions compiled on their own, methods,
+aggregates."""
 
 from __future__ import annotations
 

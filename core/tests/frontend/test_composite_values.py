@@ -1,4 +1,5 @@
-"""Descriptors, block pointers, aggregates and tuples through branches, loops and calls: what carries several values at once."""
+"""Descriptors, block pointers, aggregates and tuples through branches, loops and calls: what
+carries several values at once."""
 
 from __future__ import annotations
 

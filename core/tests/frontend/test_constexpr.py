@@ -1,4 +1,5 @@
-"""What is evaluated while compiling: constants, decay, annotations, f-strings, Python's builtins."""
+"""What is evaluated while compiling: constants, decay, annotations, f-strings, Python's
+builtins."""
 
 from __future__ import annotations
 
@@ -177,7 +178,8 @@ def test_constexpr_functions_run_on_plain_values(source: Any) -> None:
 
 
 def test_functions_that_are_stated_to_be_constants_are_called_at_compile_time(source: Any) -> None:
-    """``@tl.constexpr`` above a plain function: it is given constants and types as the kernel has them, and tensors for their types."""
+    """``@tl.constexpr`` above a plain function: it is given constants and types as the kernel has
+    them, and tensors for their types."""
     made = source(
         """
         @tl.constexpr

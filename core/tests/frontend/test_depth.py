@@ -1,4 +1,5 @@
-"""Sources that are nested deeply or have endless numbers, and what is said where there is an end to it."""
+"""Sources that are nested deeply or have endless numbers, and what is said where there is an end to
+it."""
 
 from __future__ import annotations
 
@@ -86,7 +87,10 @@ def test_what_is_nested_too_deeply_names_kernel_and_line(source: Any) -> None:
 def test_an_expression_deeper_than_pythons_parser_goes_names_its_place() -> None:
     with pytest.raises(
         DefinitionError,
-        match=r"the function at kernels\.py:7 has an expression that is nested more deeply than Python reads\n  help: split",
+        match=(
+            r"the function at kernels\.py:7 has an expression that is nested more deeply than "
+            r"Python reads\n  help: split"
+        ),
     ):
         syntax_tree(f"def f(x):\n    return {'-' * 100_000}x\n", "kernels.py", 7)
 
@@ -96,11 +100,17 @@ def test_an_expression_deeper_than_pythons_parser_goes_names_its_place() -> None
     [
         (
             "tl.store(out, 10**5000)",
-            r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits",
+            (
+                r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it "
+                r"needs more than 64 bits"
+            ),
         ),
         (
             "tl.store(out, K)",
-            r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it needs more than 64 bits",
+            (
+                r"Nonrepresentable integer 0x31e20801036510f3c5\.\.\. \(of 16610 bits\): it "
+                r"needs more than 64 bits"
+            ),
         ),
         ("y = n + 10**5000", r"Nonrepresentable integer 0x31e20801036510f3c5"),
         ("y = n < 10**5000", r"Nonrepresentable integer 0x31e20801036510f3c5"),
@@ -116,7 +126,8 @@ def test_an_integer_of_5000_digits_is_refused_by_its_beginning(
     source: Any, text: str, message: str
 ) -> None:
     made = source(
-        f"G = tl.constexpr(10**5000)\n@jit\ndef kernel(out, n, K: tl.constexpr):\n    tl.static_assert(G == K)\n    {text}\n"
+        "G = tl.constexpr(10**5000)\n@jit\ndef kernel(out, n, K: tl.constexpr):\n"
+        f"    tl.static_assert(G == K)\n    {text}\n"
     )
     assert made.kernel.cache_key
     assert re.match(message, made.error(out="*i32", n="i32", K=10**5000).message)

@@ -1,4 +1,5 @@
-"""The whole text of errors: rule, place, source, caret, chain of calls, remedy. The cases are in ``error_texts.txt``."""
+"""The whole text of errors: rule, place, source, caret, chain of calls, remedy. The cases are in
+``error_texts.txt``."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def test_an_error_inside_a_call_has_the_errors_of_both_places(source: Any) -> No
     outer = made.error(x="i32")
     inner = outer.__cause__
     assert isinstance(inner, CompilationError)
-    # The kernel's own error shows every place, the cause its own alone; both count lines of the file.
+    # The kernel's own error shows every place, the cause its own alone; both count lines of the
+    # file.
     assert [line.strip() for line in str(outer).splitlines() if made.__file__ in line] == [
         f"--> {made.__file__}:9:11 in inner",
         f"inlined at {made.__file__}:13:11 in middle",

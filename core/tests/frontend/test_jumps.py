@@ -342,9 +342,9 @@ def test_a_variable_that_a_jump_may_skip_in_an_unrolled_loop_has_no_value_after_
     assert made.result(1, n="i32", WAY=("constexpr", "none")) == 4
     for way in ("break", "continue"):
         error = made.error(out="*i32", n="i32", WAY=("constexpr", way))
-        assert (
-            error.message
-            == f"y is not defined here: it may be left without a value by a `{way}` of the loop at line 8; assign it before the loop"
+        assert error.message == (
+            f"y is not defined here: it may be left without a value by a `{way}` of the loop "
+            "at line 8; assign it before the loop"
         )
 
 

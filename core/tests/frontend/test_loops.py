@@ -107,23 +107,38 @@ def test_what_a_loop_that_surely_runs_assigns_is_read_after_it(
     [
         (
             "for a in range(n): pass",
-            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+            (
+                "is assigned only inside the loop at line 7, which may run zero times; assign it "
+                "before the loop"
+            ),
         ),
         (
             "for a in range(0): pass",
-            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+            (
+                "is assigned only inside the loop at line 7, which may run zero times; assign it "
+                "before the loop"
+            ),
         ),
         (
             "for a in range(3, 3, -1): pass",
-            "is assigned only inside the loop at line 7, which may run zero times; assign it before the loop",
+            (
+                "is assigned only inside the loop at line 7, which may run zero times; assign it "
+                "before the loop"
+            ),
         ),
         (
             "for k in range(5):\n    if k == n: continue\n    a = 3",
-            "is assigned only inside the loop at line 7, which a `break` or `continue` may leave before it; assign it before the loop",
+            (
+                "is assigned only inside the loop at line 7, which a `break` or `continue` may "
+                "leave before it; assign it before the loop"
+            ),
         ),
         (
             "for k in range(3):\n    if n == 7: a = k",
-            "is assigned only in the then block of the `if` at line 8; assign it on both paths, or before the `if`",
+            (
+                "is assigned only in the then block of the `if` at line 8; assign it on both "
+                "paths, or before the `if`"
+            ),
         ),
     ],
 )
@@ -464,6 +479,7 @@ def test_truths_are_no_bounds(source: Any) -> None:
 )
 def test_a_step_of_zero_that_is_known_is_refused(source: Any, loop: str) -> None:
     error = source(
-        f"@jit\ndef kernel(out, n, STEP: tl.constexpr):\n    for i in {loop}:\n        tl.store(out, i)\n"
+        f"@jit\ndef kernel(out, n, STEP: tl.constexpr):\n    for i in {loop}:\n"
+        "        tl.store(out, i)\n"
     ).error(out="*i32", n="i32", STEP=0)
     assert error.message == "the step of a range must not be zero"

@@ -1,4 +1,5 @@
-"""What a newcomer's mistakes are answered with: each kernel has one, on the line with the mark, and the remedy, tried in its place, works."""
+"""What a newcomer's mistakes are answered with: each kernel has one, on the line with the mark, and
+the remedy, tried in its place, works."""
 
 from __future__ import annotations
 
@@ -345,9 +346,13 @@ def zeros_of_no_type(x_ptr, out_ptr):
     tl.store(out_ptr + tl.arange(0, 16), tl.zeros((16,)))  # here
 
 
-MASK = "where it may be any number, take the next power of two as a constant instead, and a mask for what is beyond it"
+MASK = (
+    "where it may be any number, take the next power of two as a constant instead, and a mask "
+    "for what is beyond it"
+)
 TRUTH = (
-    "choose for each element with tl.where(condition, a, b), or reduce to one value: tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
+    "choose for each element with tl.where(condition, a, b), or reduce to one value: "
+    "tl.max(condition.to(tl.int32)) is 1 where the condition holds for any "
     "element, tl.min(...) where it does for all"
 )
 
@@ -364,23 +369,38 @@ TRUTH = (
         (conditional_tile, TRUTH),
         (
             not_constant,
-            f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of not_constant; {MASK}",
+            (
+                "n is an argument known only when the kernel runs: annotate `n: tl.constexpr` "
+                f"in the `def` of not_constant; {MASK}"
+            ),
         ),
         (
             computed,
-            f"half is computed when the kernel runs: compute with parameters that are annotated tl.constexpr; {MASK}",
+            (
+                "half is computed when the kernel runs: compute with parameters that are "
+                f"annotated tl.constexpr; {MASK}"
+            ),
         ),
         (
             shape_not_constant,
-            f"n is an argument known only when the kernel runs: annotate `n: tl.constexpr` in the `def` of shape_not_constant; {MASK}",
+            (
+                "n is an argument known only when the kernel runs: annotate `n: tl.constexpr` "
+                f"in the `def` of shape_not_constant; {MASK}"
+            ),
         ),
         (
             twelve,
-            "take the next power of two, 16, and a mask: offsets = tl.arange(0, 16), and mask=offsets < 12 in tl.load and tl.store",
+            (
+                "take the next power of two, 16, and a mask: offsets = tl.arange(0, 16), and "
+                "mask=offsets < 12 in tl.load and tl.store"
+            ),
         ),
         (
             four_to_ten,
-            "take the next power of two, 8, and a mask: offsets = tl.arange(4, 12), and mask=offsets < 10 in tl.load and tl.store",
+            (
+                "take the next power of two, 8, and a mask: offsets = tl.arange(4, 12), and "
+                "mask=offsets < 10 in tl.load and tl.store"
+            ),
         ),
         (append, "lists are tuples here, and do not change: `items = items + (tl.load(x_ptr),)`"),
         (indexed_pointer, "read memory with tl.load: tl.load(x_ptr + i)"),
@@ -388,7 +408,10 @@ TRUTH = (
         (indexed_tile, "pick elements of a tile with tl.gather: tl.gather(x, 15 - i, axis=0)"),
         (
             element_of_tile,
-            "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == 3, x, 0), axis=0)",
+            (
+                "sum up the tile without its other elements: tl.sum(tl.where(tl.arange(0, 16) == "
+                "3, x, 0), axis=0)"
+            ),
         ),
         (assigned_pointer, "write to memory with tl.store: tl.store(out_ptr + 2, value)"),
         (dtype_as_text, "write tl.float16"),
@@ -408,7 +431,10 @@ TRUTH = (
         (max_of_python, "use tl.max(x, axis)"),
         (
             comprehension_of_a_number,
-            "loop over it with `for`, or take bounds that are known while compiling: parameters annotated tl.constexpr",
+            (
+                "loop over it with `for`, or take bounds that are known while compiling: "
+                "parameters annotated tl.constexpr"
+            ),
         ),
         (value_before_the_pointer, "the pointer comes first: tl.store(pointer, value)"),
         (round_of_python, "use tl.extra.libdevice.round"),
@@ -421,7 +447,10 @@ TRUTH = (
         ),
         (
             list_for_a_tile,
-            "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles together",
+            (
+                "a tile is made by tl.full, tl.arange or tl.load; tl.join and tl.cat put tiles "
+                "together"
+            ),
         ),
         (zeros_of_no_type, "say what its elements are: tl.zeros((16,), tl.float32)"),
         (range_of_a_float, "its bounds are integers, not 8.0"),
@@ -435,7 +464,10 @@ TRUTH = (
         ),
         (
             dot_of_vectors,
-            "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as x[None, :], of one column as x[:, None]",
+            (
+                "the dot of two vectors is tl.sum(a * b); a vector is a matrix of one row as "
+                "x[None, :], of one column as x[:, None]"
+            ),
         ),
         (
             other_extents,
@@ -443,7 +475,10 @@ TRUTH = (
         ),
         (
             offset_of_floats,
-            "a pointer moves by whole elements: divide integers with `//`, or convert with `.to(tl.int32)`",
+            (
+                "a pointer moves by whole elements: divide integers with `//`, or convert with "
+                "`.to(tl.int32)`"
+            ),
         ),
         (
             length_of_a_pointer,
@@ -451,7 +486,10 @@ TRUTH = (
         ),
         (
             shape_of_a_pointer,
-            "a scalar or pointer has the shape (): pass the sizes of an array as arguments of the kernel",
+            (
+                "a scalar or pointer has the shape (): pass the sizes of an array as arguments "
+                "of the kernel"
+            ),
         ),
         (
             strides_of_a_pointer,
@@ -539,14 +577,20 @@ def test_what_the_remedies_say_works() -> None:
         ),
         (
             "argsort",
-            "sort keys that hold their positions in the low bits: tl.sort(key * N + tl.arange(0, N)) % N",
+            (
+                "sort keys that hold their positions in the low bits: tl.sort(key * N + "
+                "tl.arange(0, N)) % N"
+            ),
         ),
         ("ones", "use tl.full(shape, 1, dtype)"),
         ("stack", "use tl.join(a, b), which makes the last axis"),
         ("matmul", "use tl.dot"),
         (
             "roll",
-            "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + shift) % N, axis=0)",
+            (
+                "load from shifted offsets, or pick elements: tl.gather(x, (tl.arange(0, N) + "
+                "shift) % N, axis=0)"
+            ),
         ),
     ],
 )

@@ -1,4 +1,5 @@
-"""Builtins written outside the language: what they are given, and what of the language they may reach into."""
+"""Builtins written outside the language: what they are given, and what of the language they may
+reach into."""
 
 from __future__ import annotations
 

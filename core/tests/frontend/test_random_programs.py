@@ -1,7 +1,9 @@
 """Random programs with every kind of control flow mean the same in a kernel as in Python.
 
-Each program is written once. Python executes it as it is, on integers; the frontend compiles it and the reference interpreter runs the IR. Both leave a
-trace: every ``emit`` writes a value to the next place of an array, so that not only the results but also the path is compared.
+Each program is written once. Python executes it as it is, on integers; the frontend compiles it and
+the reference interpreter runs the IR. Both leave a
+trace: every ``emit`` writes a value to the next place of an array, so that not only the results but
+also the path is compared.
 
 Values stay in 0 .. 255, where Python's ``%`` and a kernel's agree.
 """
@@ -147,12 +149,18 @@ class Writer:
         elif kind == 1:
             self.put(
                 depth,
-                f"for {name} in range({self.random.randint(0, 4)}, {self.atom()} % 12, {self.random.randint(1, 3)}):",
+                (
+                    f"for {name} in range({self.random.randint(0, 4)}, {self.atom()} % 12, "
+                    f"{self.random.randint(1, 3)}):"
+                ),
             )
         elif kind == 2:
             self.put(
                 depth,
-                f"for {name} in range({self.atom()} % 9, {self.random.randint(-1, 3)}, -{self.random.randint(1, 3)}):",
+                (
+                    f"for {name} in range({self.atom()} % 9, {self.random.randint(-1, 3)}, "
+                    f"-{self.random.randint(1, 3)}):"
+                ),
             )
         elif kind == 3:
             known = True
@@ -168,7 +176,10 @@ class Writer:
                 test = f"({test}) and {self.condition()}"
             elif kind == 4 and self.random.random() < 0.4:
                 name_of_value = self.random.choice([*self.variables, f"w{self.counters}"])
-                test = f"({name_of_value} := ({name} + {self.expression()}) % 61) < {self.random.randint(10, 60)}"
+                test = (
+                    f"({name_of_value} := ({name} + {self.expression()}) % 61) < "
+                    f"{self.random.randint(10, 60)}"
+                )
                 if name_of_value not in self.variables:
                     after = f"a = (a + {name_of_value}) % 83"
             self.put(depth, f"while {test}:")
@@ -201,7 +212,8 @@ noinline = device_function(noinline=True)
 
 
 def program(seed: int) -> str:
-    """The text of a program: helpers that return values, and a kernel. Scalars are merged and carried, and one tile, ``v``."""
+    """The text of a program: helpers that return values, and a kernel. Scalars are merged and
+    carried, and one tile, ``v``."""
     lines: list[str] = []
     helpers: list[str] = []
     for index in range(2):
@@ -287,7 +299,8 @@ def check(source: Any, seed: int) -> None:
         made.interpret(module, [out, *arguments])
         want = expected(text, arguments)
         assert np.array_equal(out, want), (
-            f"seed {seed}, arguments {arguments}\n{text}\n{out[: int((want >= 0).sum()) + 8]}\n{want[want >= 0]}"
+            f"seed {seed}, arguments {arguments}\n{text}\n"
+            f"{out[: int((want >= 0).sum()) + 8]}\n{want[want >= 0]}"
         )
 
 

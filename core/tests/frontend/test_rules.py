@@ -1,4 +1,5 @@
-"""Rules that are easily got wrong silently: constants declared twice or assigned again, tuples compared, warnings' places, wrong arguments of builtins."""
+"""Rules that are easily got wrong silently: constants declared twice or assigned again, tuples
+compared, warnings' places, wrong arguments of builtins."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_a_declared_constant_becomes_a_variable_where_it_is_assigned_again(
     source: Any, again: str, expected: int
 ) -> None:
     made = source(
-        f"@jit\ndef kernel(out, x):\n    n: tl.constexpr = 3\n    tl.static_assert(n == 3)\n    {again}\n    tl.store(out, n)\n"
+        "@jit\ndef kernel(out, x):\n    n: tl.constexpr = 3\n    tl.static_assert(n == 3)\n"
+        f"    {again}\n    tl.store(out, n)\n"
     )
     out = np.zeros(1, np.int32)
     made.run([out, 7], out="*i32", x="i32")
@@ -110,7 +112,10 @@ def test_tuples_of_tiles_are_not_compared(source: Any) -> None:
     [
         (
             "y = x and x",
-            "`and` of tiles is computed element by element, both sides of it; write `&`, and comparisons in brackets",
+            (
+                "`and` of tiles is computed element by element, both sides of it; write `&`, and "
+                "comparisons in brackets"
+            ),
         ),
         ("y = x or x", "write `|`, and comparisons in brackets"),
         ("y = tl.where(tl.arange(0, 4), 1, 2)", "where: a condition of type int32 is deprecated"),
@@ -125,7 +130,8 @@ def test_tuples_of_tiles_are_not_compared(source: Any) -> None:
 )
 def test_a_warning_is_at_the_line_of_the_kernel(source: Any, statement: str, text: str) -> None:
     made = source(
-        f"@jit\ndef kernel(out):\n    x = tl.arange(0, 4) > 1\n    {statement}\n    tl.store(out, 1)\n"
+        f"@jit\ndef kernel(out):\n    x = tl.arange(0, 4) > 1\n    {statement}\n"
+        "    tl.store(out, 1)\n"
     )
     with pytest.warns(Warning, match=text) as found:
         made.compile(out="*i32")
@@ -151,7 +157,10 @@ def test_a_warning_is_at_the_line_of_the_kernel(source: Any, statement: str, tex
         ("tl.map_elementwise(3, x)", "a function of the language is expected here, not 3"),
         (
             "not tl.sum(x)",
-            "Cannot bitcast data-type of size 32 to data-type of size 1: `not` works on int1, not on int32",
+            (
+                "Cannot bitcast data-type of size 32 to data-type of size 1: `not` works on "
+                "int1, not on int32"
+            ),
         ),
     ],
 )
@@ -162,7 +171,9 @@ def test_wrong_arguments_are_told_plainly(source: Any, statement: str, text: str
 
 def test_nothing_warns_of_plain_kernels(source: Any) -> None:
     made = source(
-        "@jit\ndef kernel(out, n):\n    x = tl.arange(0, 4)\n    if n > 2 and n < 9 or not n == 3:\n        tl.store(out + x, x, mask=(x < n) & (x > 0))\n"
+        "@jit\ndef kernel(out, n):\n    x = tl.arange(0, 4)\n"
+        "    if n > 2 and n < 9 or not n == 3:\n"
+        "        tl.store(out + x, x, mask=(x < n) & (x > 0))\n"
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,5 @@
-"""The frontend's share of the work to compile, in lines of Python that run: a figure that is the same on every machine."""
+"""The frontend's share of the work to compile, in lines of Python that run: a figure that is the
+same on every machine."""
 
 from __future__ import annotations
 

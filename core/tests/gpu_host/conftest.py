@@ -1,7 +1,9 @@
-"""A driver that no vendor has, in two forms: what its native launch function is called with, and how much shared memory must be asked for.
+"""A driver that no vendor has, in two forms: what its native launch function is called with, and
+how much shared memory must be asked for.
 
-Its contexts are its devices' indices, as in drivers where a thread has a current device; ``Wide`` passes a structure to its native launch function and takes
-attributes, ``Flat`` passes everything as operands and knows no attributes and no capture modes.
+Its contexts are its devices' indices, as in drivers where a thread has a current device; ``Wide``
+passes a structure to its native launch function and takes attributes, ``Flat`` passes everything as
+operands and knows no attributes and no capture modes.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from tilewright.testing.stand_in_driver import StandInBindings, StandInLibrary
 
 
 class ToyBindings(StandInBindings):
-    """The module of the driver's functions. A thread's current device is 0 until it says otherwise."""
+    """The module of the driver's functions. A thread's current device is 0 until it says
+    otherwise."""
 
     current = 0
 

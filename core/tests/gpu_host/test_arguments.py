@@ -91,7 +91,10 @@ def test_each_kind_of_argument_has_its_words(toy: SimpleNamespace) -> None:
         (
             "ptr<f32>",
             np.zeros(4, np.float32),
-            r"k: argument 'p0': Pointer argument cannot be accessed \(cpu tensor\?\): it is a ndarray in memory of device kind",
+            (
+                r"k: argument 'p0': Pointer argument cannot be accessed \(cpu tensor\?\): it is "
+                r"a ndarray in memory of device kind"
+            ),
         ),
         ("ptr<f32>", "text", r"k: argument 'p0': cannot pass a str to a kernel as memory"),
         ("i32", "one", r"k: argument 'p0' must fit i32, and a str does not"),
@@ -107,7 +110,10 @@ def test_arguments_that_do_not_fit_are_named(kind: str, value: Any, told: str) -
 def test_another_devices_memory_is_refused(toy: SimpleNamespace) -> None:
     with pytest.raises(
         LaunchError,
-        match=r"it is a DeviceArray on toy:0, and the kernel was loaded on toy:1, which cannot access that memory \(.*\); move it there first",
+        match=(
+            r"it is a DeviceArray on toy:0, and the kernel was loaded on toy:1, which cannot "
+            r"access that memory \(.*\); move it there first"
+        ),
     ):
         block("ptr<f32>", peers=[(0, 1)]).place((toy.array(64, "toy:0"),))
     assert words(block("ptr<f32>", peers=[(1, 0)]).pack((toy.array(64, "toy:0"),))) == [64]

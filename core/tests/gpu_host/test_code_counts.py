@@ -40,7 +40,8 @@ def effect(instruction: Instruction) -> CountedEffect | None:
 def test_counts_are_told_with_widths_and_names() -> None:
     found = count(code("load load narrow copy block mma sync spill spill atomic add"), effect)
     assert str(found) == (
-        "11 instructions; 1 barrier; 2 accesses of local memory; 1 atomic; global loads: 2 of 16 bytes, 1 of 4 bytes; "
+        "11 instructions; 1 barrier; 2 accesses of local memory; 1 atomic; global loads: 2 of 16 "
+        "bytes, 1 of 4 bytes; "
         "asynchronous copies: 1 cp.async of 16 bytes, 1 bulk; matrix instructions: 1 HMMA.16816"
     )
     assert found.record()["loads"] == {"16": 2, "4": 1} and "stores" not in found.record()
@@ -49,8 +50,7 @@ def test_counts_are_told_with_widths_and_names() -> None:
 def test_the_innermost_loop_is_told_apart_and_has_no_barrier_where_it_has_none() -> None:
     found = counted(code("sync loop: load mma mma >loop sync"), effect)
     assert list(found) == ["machine code", "innermost loop"] and found["machine code"].barriers == 2
-    assert (
-        str(found["innermost loop"])
-        == "4 instructions; 0 barriers; global loads: 1 of 16 bytes; matrix instructions: 2 HMMA.16816"
+    assert str(found["innermost loop"]) == (
+        "4 instructions; 0 barriers; global loads: 1 of 16 bytes; matrix instructions: 2 HMMA.16816"
     )
     assert counted(code("load"), effect) == {"machine code": Counts(1, loads={"16": 1})}

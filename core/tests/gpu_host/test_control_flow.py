@@ -6,7 +6,8 @@ from tilewright.gpu_host.control_flow import Instruction, NaturalLoop, loops
 
 
 def program(text: str) -> list[Instruction]:
-    """Instructions of lines like ``a: op``, ``op ?a`` (a conditional branch), ``op !a`` and ``end``."""
+    """Instructions of lines like ``a: op``, ``op ?a`` (a conditional branch), ``op !a`` and
+    ``end``."""
     code = []
     for line in text.strip().splitlines():
         label, colon, rest = line.strip().partition(": ")

@@ -49,7 +49,10 @@ def test_a_fault_is_an_error_of_a_kernel(driver: Driver, bindings: Any) -> None:
     bindings.settings.failures["toyWait"] = 30
     with pytest.raises(
         KernelError,
-        match=r"divided the device by zero\. It was the kernel launched last.*restart the process \(TOY_30 from toyWait\)",
+        match=(
+            r"divided the device by zero\. It was the kernel launched last.*restart the process "
+            r"\(TOY_30 from toyWait\)"
+        ),
     ):
         driver(driver.entries.synchronize)
 
@@ -137,7 +140,10 @@ def test_a_package_that_hides_another_ones_modules_is_named(
     file.touch()
     importlib.invalidate_caches()
     sys.modules.pop("maker", None)
-    expected = f"{file} is found as the package 'maker', which hides that of maker-bindings: rename it, or take its folder off Python's path"
+    expected = (
+        f"{file} is found as the package 'maker', which hides that of maker-bindings: rename it, "
+        "or take its folder off Python's path"
+    )
     assert missing_module("maker.bindings", remedy) == expected
     installed = tmp_path / "installed" / "maker" / "bindings"
     installed.mkdir(parents=True)

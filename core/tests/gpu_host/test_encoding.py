@@ -24,7 +24,8 @@ from tilewright.gpu_host.table import (
 )
 from tilewright.plugins.manifest import Parameter
 
-#: What the structures of these tests are: an address, two extents of 32 bits, two strides, a constant.
+#: What the structures of these tests are: an address, two extents of 32 bits, two strides, a
+#: constant.
 FORM = "<QIIqqi"
 SIZE = 40
 PARAMETERS = (Parameter("n", "i32"), Parameter("d", "desc<4x8xf16>"), Parameter("x", "ptr<f32>"))

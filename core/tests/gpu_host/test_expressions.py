@@ -1,4 +1,5 @@
-"""Expressions over the words of a launch: Python and machine code agree on their values, and on whether there is one."""
+"""Expressions over the words of a launch: Python and machine code agree on their values, and on
+whether there is one."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def test_what_does_not_fit_the_device_is_told_before_it_is_linked(
 ) -> None:
     with pytest.raises(
         OutOfResources,
-        match=r"shared memory, Required: 100000, Hardware limit: 98304, in kernel k \(num_warps=4\)",
+        match=(
+            r"shared memory, Required: 100000, Hardware limit: 98304, in kernel k \(num_warps=4\)"
+        ),
     ):
         toy.load(driver, shared=100000, binary=lambda: pytest.fail("it was linked"))
     bindings.settings.function_attributes.update(registers=255, max_threads=64)

@@ -145,7 +145,10 @@ def test_grids_out_of_range_are_refused_and_empty_ones_start_nothing(
     launcher = PythonLauncher(toy.load(driver), ())
     with pytest.raises(
         LaunchError,
-        match=r"k: the grid \(1, 1, 65\) has 65 programs along axis 2, and the device takes at most 64 there",
+        match=(
+            r"k: the grid \(1, 1, 65\) has 65 programs along axis 2, and the device takes at "
+            r"most 64 there"
+        ),
     ):
         launcher((1, 1, 65), 0, ())
     with pytest.raises(LaunchError, match="extents are not negative"):
@@ -169,7 +172,10 @@ def test_read_only_arrays_are_refused_where_the_kernel_stores(
         (
             30,
             KernelError,
-            "a kernel divided the device by zero.*It was the kernel launched last, or one before it",
+            (
+                "a kernel divided the device by zero.*It was the kernel launched last, or one "
+                "before it"
+            ),
         ),
         (
             23,
@@ -277,7 +283,8 @@ def test_attributes_are_given_where_the_driver_takes_them(toy: SimpleNamespace) 
 def launchers_of(
     toy: SimpleNamespace, table: DriverTable, bindings: Any, **facts: Any
 ) -> tuple[Any, PythonLauncher, Any, Any]:
-    """The loaded kernel of a cooperative launch, both launchers and the library that the native one calls."""
+    """The loaded kernel of a cooperative launch, both launchers and the library that the native one
+    calls."""
     loaded = toy.load(Driver(table, bindings), cooperative=True, **facts)
     slow, library = PythonLauncher(loaded, ()), toy.library(table, 0)
     fast = native_launcher(loaded, (), slow, library)
@@ -317,7 +324,10 @@ def test_more_programs_than_run_at_once_are_refused_by_both_launchers(
     assert loaded.n_resident == 512
     for launcher in (slow, fast):
         for grid in ((513, 1, 1), (9, 3, 19), (2**20, 2**10, 64)):
-            told = rf"kernel k: .* of the {grid[0] * grid[1] * grid[2]} of grid \({grid[0]}, {grid[1]}, {grid[2]}\) 512 fit: 8 on each of the 64 SMs"
+            told = (
+                rf"kernel k: .* of the {grid[0] * grid[1] * grid[2]} of grid \({grid[0]}, "
+                rf"{grid[1]}, {grid[2]}\) 512 fit: 8 on each of the 64 SMs"
+            )
             with pytest.raises(
                 ResidencyError,
                 match=told + r".*toy:1, with num_warps=4. Launch at most 512 programs.*in a loop",
@@ -354,7 +364,10 @@ def test_the_driver_may_have_less_room_than_it_said(
     for launcher in (slow, fast):
         with pytest.raises(
             LaunchError,
-            match=r"kernel k: .*they do not fit \(TOY_24\): the device holds 512, or less where others use a part of it. Launch fewer",
+            match=(
+                r"kernel k: .*they do not fit \(TOY_24\): the device holds 512, or less where "
+                r"others use a part of it. Launch fewer"
+            ),
         ):
             launcher((8, 1, 1), 0, ())
 
@@ -366,7 +379,10 @@ def test_devices_without_cooperative_launches_refuse_the_kernel(
     toy.load(driver)
     with pytest.raises(
         BackendError,
-        match=r"kernel k: the device toy:1 \(toy of age 3\) has no cooperative launches: leave cooperative=True out",
+        match=(
+            r"kernel k: the device toy:1 \(toy of age 3\) has no cooperative launches: leave "
+            r"cooperative=True out"
+        ),
     ):
         toy.load(driver, cooperative=True)
 

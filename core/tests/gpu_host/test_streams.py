@@ -136,7 +136,10 @@ def test_what_a_graph_has_no_place_for_is_told(wide: tuple[Any, Driver]) -> None
     bindings.capturing = True
     with pytest.raises(
         BackendError,
-        match=r"toyWait failed: TOY_40 .*\. A stream is being captured into a graph, and this cannot be part of one",
+        match=(
+            r"toyWait failed: TOY_40 .*\. A stream is being captured into a graph, and this "
+            r"cannot be part of one"
+        ),
     ):
         DeviceMemory(0, driver).synchronize()
     assert bindings.spoiled

@@ -56,7 +56,7 @@ def test_results() -> None:
     descriptor = b.make_descriptor(pointer, [extent], [extent], result=DescriptorType((4,), F32))
     assert descriptor.type is DescriptorType((4,), F32)
     assert descriptor.owner.group("strides") == [extent]
-    assert [part.index for part in function.body.first.results] == [0, 1]  # type: ignore[union-attr]
+    assert [part.index for part in function.body.first.results] == [0, 1]
 
 
 def test_defaults_are_not_kept() -> None:

@@ -1,4 +1,5 @@
-"""Operations as classes: their fields make the row of the table, and read what the operation has."""
+"""Operations as classes: their fields make the row of the table, and read what the operation
+has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Encodings, layouts of values, facts of functions and attributes with a dot: in the text form, in the structural hash, and where they are wrong."""
+"""Encodings, layouts of values, facts of functions and attributes with a dot: in the text form, in
+the structural hash, and where they are wrong."""
 
 from __future__ import annotations
 
@@ -137,7 +138,10 @@ WRONG = [
     (HEAD + "function @f() -> tile<8xi32, #T0> { return }", 3, 18, "a layout has no place here"),
     (
         HEAD
-        + "kernel @k(%x: i32) {\n  %y = add %x, %x {vendor.t = tile<8xi32, #T0>} : i32\n  return\n}",
+        + (
+            "kernel @k(%x: i32) {\n  %y = add %x, %x {vendor.t = tile<8xi32, #T0>} : i32\n"
+            "  return\n}"
+        ),
         4,
         31,
         "a layout has no place here",

@@ -92,7 +92,10 @@ def test_sensitive_to() -> None:
 
 
 def test_optional_operands_are_told_apart() -> None:
-    text = "tilewright.ir 1.0 kernel @k(%p: ptr<i1>, %m: i1) { %x = load %p, mask=%m, other=%m : i1 return }"
+    text = (
+        "tilewright.ir 1.0 kernel @k(%p: ptr<i1>, %m: i1) { %x = load %p, mask=%m, other=%m : i1 "
+        "return }"
+    )
     assert hashed(text) != hashed(text.replace(", other=%m", ""))
 
 

@@ -1,4 +1,5 @@
-"""Tables that are put together of several modules' rows: a name that stands in two of them is refused, so that no row hides another."""
+"""Tables that are put together of several modules' rows: a name that stands in two of them is
+refused, so that no row hides another."""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ CASES = [
         "  %x = add %i, %i : i33\n",
         3,
         21,
-        "unknown float type 'i33'; known: f16, bf16, f32, f64, f8e4m3fn, f8e5m2, f8e4m3fnuz, f8e5m2fnuz, f8e4b15",
+        (
+            "unknown float type 'i33'; known: f16, bf16, f32, f64, f8e4m3fn, f8e5m2, f8e4m3fnuz, "
+            "f8e5m2fnuz, f8e4b15"
+        ),
     ),
     ("  %x = add %i, %i : tile<0xi32>\n", 3, 21, "a tile has rank >= 1 and extents >= 1, not (0,)"),
     ("  %x = add %i, %i : tile<4xi32\n", 3, 21, "this type has no closing '>'"),
@@ -160,11 +163,13 @@ def test_header(text: str, message: str) -> None:
 def test_a_value_is_forgotten_behind_its_region() -> None:
     with pytest.raises(ParseError, match="%y is not defined"):
         parse_module(
-            "tilewright.ir 1.0 kernel @k(%c: i1, %i: i32) { if %c then { %y = neg %i : i32 yield } else { yield %y } return }"
+            "tilewright.ir 1.0 kernel @k(%c: i1, %i: i32) { if %c then { %y = neg %i : i32 "
+            "yield } else { yield %y } return }"
         )
     with pytest.raises(ParseError, match="%n is not defined"):
         parse_module(
-            "tilewright.ir 1.0 kernel @k(%i: i32) { for %i, %i, %i body(%n: i32) { yield } print %n return }"
+            "tilewright.ir 1.0 kernel @k(%i: i32) { for %i, %i, %i body(%n: i32) { yield } "
+            "print %n return }"
         )
 
 

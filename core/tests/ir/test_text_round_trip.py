@@ -182,7 +182,8 @@ def test_a_location_reads_the_same_however_it_is_spaced() -> None:
 
 def test_an_operation_is_named_as_in_the_whole() -> None:
     module = parse_module(
-        "tilewright.ir 1.0 kernel @k(%i: i32) { %a = neg %i : i32 %0 = neg %a : i32 %1 = neg %0 : i32 return }"
+        "tilewright.ir 1.0 kernel @k(%i: i32) { %a = neg %i : i32 %0 = neg %a : i32 %1 = neg "
+        "%0 : i32 return }"
     )
     last = module.kernel.body.last
     assert last is not None
@@ -417,7 +418,10 @@ kernel @k(%a: i32, %b: i32) {
 
 
 def test_comments_and_layout_mean_nothing() -> None:
-    text = "tilewright.ir 1.0// version\nkernel @k ( %i : i32 ) { // a comment: }\n\n %x=add %i,%i:i32 return}"
+    text = (
+        "tilewright.ir 1.0// version\nkernel @k ( %i : i32 ) { // a comment: }\n\n"
+        " %x=add %i,%i:i32 return}"
+    )
     assert (
         print_module(parse_module(text))
         == "tilewright.ir 1.0\n\nkernel @k(%i: i32) {\n  %x = add %i, %i : i32\n  return\n}\n"

@@ -239,7 +239,10 @@ CASES: dict[str, list[tuple[str, str]]] = {
         ("%x = atomic_rmw %p, %i {kind = add} : i32", "value must be f32, not i32"),
         (
             "%x = atomic_rmw %p, %f {kind = sub} : f32",
-            "attribute kind must be one of 'add', 'min', 'max', 'and', 'or', 'xor', 'xchg', not 'sub'",
+            (
+                "attribute kind must be one of 'add', 'min', 'max', 'and', 'or', 'xor', 'xchg', "
+                "not 'sub'"
+            ),
         ),
     ],
     "atomic_load": [
@@ -334,11 +337,17 @@ CASES: dict[str, list[tuple[str, str]]] = {
     "dot": [
         (
             "%x = dot %t2, %t2, %t2 : tile<4x8xf32>",
-            "shapes must be [..., M, K], [..., K, N] and [..., M, N], not tile<4x8xf32>, tile<4x8xf32> and tile<4x8xf32>",
+            (
+                "shapes must be [..., M, K], [..., K, N] and [..., M, N], not tile<4x8xf32>, "
+                "tile<4x8xf32> and tile<4x8xf32>"
+            ),
         ),
         (
             "%x = dot %th, %th, %t : tile<8xf32>",
-            "a, b and c must have one rank of at least 2, not tile<8x8xf16>, tile<8x8xf16> and tile<8xf32>",
+            (
+                "a, b and c must have one rank of at least 2, not tile<8x8xf16>, tile<8x8xf16> "
+                "and tile<8xf32>"
+            ),
         ),
         (
             "%x = dot %th, %t2, %t2 : tile<4x8xf32>",
@@ -357,7 +366,10 @@ CASES: dict[str, list[tuple[str, str]]] = {
             "c must be tile<8x8xf32>, not tile<4x8xf32>",
         ),
         (
-            "%s = constant 1 : u8 %st = splat %s : tile<8x1xu8> %x = dot_scaled %th, a_scale=%st, %th, %t2 {a_format = fp16, b_format = fp16} : tile<4x8xf32>",
+            (
+                "%s = constant 1 : u8 %st = splat %s : tile<8x1xu8> %x = dot_scaled %th, "
+                "a_scale=%st, %th, %t2 {a_format = fp16, b_format = fp16} : tile<4x8xf32>"
+            ),
             "a's extent along K must be a multiple of the 32 elements that share a scale, not 8",
         ),
     ],
@@ -390,12 +402,18 @@ CASES: dict[str, list[tuple[str, str]]] = {
     ],
     "while": [
         (
-            "%x = while %i : i32 before(%a: i32) { condition %c, values=[%a] } after(%a: i32) { yield %j }",
+            (
+                "%x = while %i : i32 before(%a: i32) { condition %c, values=[%a] } after(%a: "
+                "i32) { yield %j }"
+            ),
             "yield of region after must have types (i32), not (i64)",
         ),
         ("while before { yield } after { yield }", "region before must end with condition"),
         (
-            "%x = while %i : i64 before(%a: i32) { condition %c, values=[%a] } after(%a: i64) { yield %i }",
+            (
+                "%x = while %i : i64 before(%a: i32) { condition %c, values=[%a] } after(%a: "
+                "i64) { yield %i }"
+            ),
             "condition of region before must have types (i64), not (i32)",
         ),
     ],
@@ -515,7 +533,10 @@ def one_kernel() -> tuple[Module, Function]:
 
 
 def test_the_location_is_named() -> None:
-    text = 'tilewright.ir 1.0 kernel @k(%i: i32, %j: i64) { %x = add %i, %j : i32 loc("k.py":7:4 in "k") return }'
+    text = (
+        'tilewright.ir 1.0 kernel @k(%i: i32, %j: i64) { %x = add %i, %j : i32 loc("k.py":7:4 in '
+        '"k") return }'
+    )
     with pytest.raises(
         VerificationError,
         match=r"^add in @k at k\.py:7:4 in k: operands must have one type, not i32 and i64$",
@@ -692,7 +713,10 @@ def test_element_types_of_atomics(kind: str, element: str) -> None:
         if kind == "cas"
         else f"atomic_rmw %p, %v {{kind = {kind}}} : {element}"
     )
-    text = f"tilewright.ir 1.0\nkernel @k(%p: ptr<{element}>, %v: {element}) {{\n  %x = {operation}\n  return\n}}\n"
+    text = (
+        f"tilewright.ir 1.0\nkernel @k(%p: ptr<{element}>, %v: {element}) {{\n"
+        f"  %x = {operation}\n  return\n}}\n"
+    )
     if element in ATOMICS[kind]:
         verify(parse_module(text))
     else:

@@ -1,4 +1,5 @@
-"""What a call of a kernel from JAX does to memory, without JAX: batches, results that begin as operands, and the interface of XLA."""
+"""What a call of a kernel from JAX does to memory, without JAX: batches, results that begin as
+operands, and the interface of XLA."""
 
 import ctypes
 import math

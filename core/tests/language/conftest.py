@@ -1,4 +1,5 @@
-"""Driving the language's semantics directly: values of any type, the IR they become, and kernels run by the reference interpreter."""
+"""Driving the language's semantics directly: values of any type, the IR they become, and kernels
+run by the reference interpreter."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from tilewright.reference.interpreter import run as interpret
 class Bench:
     """A function under construction.
 
-    ``bench(tl.load, x)`` calls a builtin; ``bench.semantic`` evaluates operators; ``bench.text`` is the body so far.
+    ``bench(tl.load, x)`` calls a builtin; ``bench.semantic`` evaluates operators; ``bench.text`` is
+    the body so far.
     """
 
     def __init__(self, options: Options | None = None) -> None:
@@ -30,7 +32,8 @@ class Bench:
         self.semantic = Semantic(self.builder, options)
 
     def value(self, type_: Any, shape: Sequence[int] = (), name: str = "") -> Any:
-        """An argument of the function, as a tensor: of a dtype, a text such as ``"*fp32"``, in a shape."""
+        """An argument of the function, as a tensor: of a dtype, a text such as ``"*fp32"``, in a
+        shape."""
         if isinstance(type_, str):
             type_ = tl.str_to_ty(type_)
         full = tl.block_type(type_, shape) if shape else type_
@@ -73,7 +76,8 @@ def bench() -> Bench:
 
 @pytest.fixture
 def make_bench() -> Callable[..., Bench]:
-    """``make_bench(**options)``: a bench with options; ``capabilities`` are those of a target of the backend ``small``."""
+    """``make_bench(**options)``: a bench with options; ``capabilities`` are those of a target of
+    the backend ``small``."""
 
     def make(capabilities: Any = None, **options: Any) -> Bench:
         if capabilities is not None:
@@ -85,7 +89,8 @@ def make_bench() -> Callable[..., Bench]:
 
 @pytest.fixture
 def run() -> Callable[..., None]:
-    """``run(kernel, *arrays_and_scalars, **constants)``: compile for the arguments' types, verify, and interpret as one program (or ``grid``)."""
+    """``run(kernel, *arrays_and_scalars, **constants)``: compile for the arguments' types, verify,
+    and interpret as one program (or ``grid``)."""
 
     def launch(
         kernel: Any,

@@ -1,4 +1,5 @@
-"""``tl.extra``: modules of the language that installed backends bring. Programs of their own, beside plugins installed as wheels would be."""
+"""``tl.extra``: modules of the language that installed backends bring. Programs of their own,
+beside plugins installed as wheels would be."""
 
 from __future__ import annotations
 
@@ -281,7 +282,7 @@ def test_a_builtin_of_a_programs_own_counts_by_its_modules_text(tmp_path: Path) 
     assert key(LANGUAGE) == key(LANGUAGE) != key(LANGUAGE.replace("constexpr(6)", "constexpr(16)"))
 
 
-# -- in this process ------------------------------------------------------------------------------------------------------------------------------------
+# -- in this process -------------------------------------------------------------------------------
 
 
 class Vendor:
@@ -308,7 +309,8 @@ class Vendor:
 
 @pytest.fixture
 def bring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
-    """``bring(backend, module, priority)`` registers a backend with a language, and gives its module."""
+    """``bring(backend, module, priority)`` registers a backend with a language, and gives its
+    module."""
     registered = []
 
     def register(name: str, module: str, priority: int = -500) -> ModuleType:

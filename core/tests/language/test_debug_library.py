@@ -1,4 +1,5 @@
-"""The library under the debug mode's check for overflow: what has a result in range raises nothing, whatever its intermediate steps are."""
+"""The library under the debug mode's check for overflow: what has a result in range raises nothing,
+whatever its intermediate steps are."""
 
 from __future__ import annotations
 

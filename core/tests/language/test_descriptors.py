@@ -157,7 +157,10 @@ def test_descriptors_are_carried_with_shape_and_strides(bench: Any) -> None:
         (
             lambda b: descriptor(b, block=(8, 4)),
             ValueError,
-            r"Descriptor block shape must have at least 16 bytes in the last dimension, but got 4 \* 2 = 8",
+            (
+                r"Descriptor block shape must have at least 16 bytes in the last dimension, but "
+                r"got 4 \* 2 = 8"
+            ),
         ),
         (
             lambda b: descriptor(b, "*i32", padding_option="nan"),

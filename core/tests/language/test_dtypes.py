@@ -38,7 +38,8 @@ TABLE: dict[str, tuple[str, int, bool | None, int, int, str]] = {
 
 
 def read_back(type_: object) -> object:
-    """What the text of a type stands for, by the name that this process knows the package by: other tests may have imported the shim."""
+    """What the text of a type stands for, by the name that this process knows the package by: other
+    tests may have imported the shim."""
     return eval(repr(type_), {"tilewright": tilewright, "triton": sys.modules.get("triton")})
 
 

@@ -33,7 +33,10 @@ def test_elementary_functions_take_fp32_and_fp64(bench: Any, name: str) -> None:
         else:
             with pytest.raises(
                 ValueError,
-                match=rf"^Expected dtype \['fp32', 'fp64'\] but got {dtype}\n  help: convert it first",
+                match=(
+                    rf"^Expected dtype \['fp32', 'fp64'\] but got {dtype}\n  help: convert it "
+                    r"first"
+                ),
             ):
                 bench(fn, x)
     assert bench(fn, 2.0).type is tl.float32
@@ -109,7 +112,7 @@ def test_fma_promotes_and_broadcasts_all_three(bench: Any) -> None:
     bench.verify()
 
 
-# -- choice and extrema -------------------------------------------------------------------------------------------------------------------------
+# -- choice and extrema ----------------------------------------------------------------------------
 
 
 def test_where(bench: Any) -> None:
@@ -192,7 +195,7 @@ def test_python_extrema(bench: Any) -> None:
     assert [name for name in bench.names if name == "max"] == ["max", "max"]
 
 
-# -- hints --------------------------------------------------------------------------------------------------------------------------------------
+# -- hints -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,7 +242,8 @@ def test_a_hint_whose_result_is_dropped_holds_from_then_on(bench: Any) -> None:
     assert bench.last.operands[0] is outside
     region = ir.Region()
     with bench.builder.at_region(region):
-        # In a branch the promise holds there only: what comes after must not read a value made in it.
+        # In a branch the promise holds there only: what comes after must not read a value made in
+        # it.
         assert bench(tl.multiple_of, x, 32) is not x
     assert x.handle is outside
 
@@ -263,7 +267,7 @@ def test_expect_zero(make_bench: Callable[..., Any]) -> None:
         bench.verify()
 
 
-# -- assembly and libraries ---------------------------------------------------------------------------------------------------------------------
+# -- assembly and libraries ------------------------------------------------------------------------
 
 
 def test_inline_assembly(bench: Any) -> None:
@@ -298,7 +302,10 @@ def test_library_functions(bench: Any) -> None:
     assert (bench.last.attribute("symbol"), bench.last.attribute("library")) == ("powf", "m")
     with pytest.raises(
         ValueError,
-        match=r"^input arg type does not match. Expect one of \(fp32, fp32; fp64, fp64\), got \(int32, int32\)$",
+        match=(
+            r"^input arg type does not match. Expect one of \(fp32, fp32; fp64, fp64\), got "
+            r"\(int32, int32\)$"
+        ),
     ):
         bench(tl.core.extern_elementwise, "m", "", [bench.value(tl.int32), 1], table, True)
     bench.verify()

@@ -13,7 +13,7 @@ import tilewright.language as tl
 from tilewright.language.definitions.callable import device_function as jit
 from tilewright.plugins.manifest import Capabilities
 
-# -- load and store -----------------------------------------------------------------------------------------------------------------------------
+# -- load and store --------------------------------------------------------------------------------
 
 
 def test_load_of_a_scalar_and_of_a_tensor(bench: Any) -> None:
@@ -174,7 +174,7 @@ def test_barrier(bench: Any) -> None:
     assert bench.names == ["barrier"]
 
 
-# -- block pointers -----------------------------------------------------------------------------------------------------------------------------
+# -- block pointers --------------------------------------------------------------------------------
 
 
 @jit
@@ -366,7 +366,7 @@ def test_the_result_of_advance_must_be_used() -> None:
     assert "must be used" in tl.advance._must_use_result  # type: ignore[attr-defined]
 
 
-# -- atomics ------------------------------------------------------------------------------------------------------------------------------------
+# -- atomics ---------------------------------------------------------------------------------------
 
 WIDE = ("int32", "uint32", "int64", "uint64")
 ELEMENTS = {

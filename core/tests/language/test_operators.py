@@ -177,7 +177,7 @@ def test_what_is_no_operand(bench: Any) -> None:
         bench.semantic.to_tensor(None)
 
 
-# -- shapes of operands -------------------------------------------------------------------------------------------------------------------------
+# -- shapes of operands ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,10 @@ def test_shapes_that_do_not_fit(bench: Any) -> None:
     x, y = bench.value(tl.float32, [4, 8]), bench.value(tl.float32, [4, 2])
     with pytest.raises(
         ValueError,
-        match=r"^Cannot make_shape_compatible: incompatible dimensions at index 1: 8 and 2\n  help: extents along an axis",
+        match=(
+            r"^Cannot make_shape_compatible: incompatible dimensions at index 1: 8 and 2\n  "
+            r"help: extents along an axis"
+        ),
     ):
         bench.semantic.binary("add", x, y)
 
@@ -249,7 +252,7 @@ def test_conditions(bench: Any) -> None:
         bench.semantic.truth(bench.value(tl.int1, [2]))
 
 
-# -- conversions --------------------------------------------------------------------------------------------------------------------------------
+# -- conversions -----------------------------------------------------------------------------------
 
 NUMBERS = [*tl.dtype.SINT_TYPES, *tl.dtype.UINT_TYPES, *tl.dtype.FP_TYPES]
 
@@ -274,7 +277,10 @@ def test_conversions(bench: Any) -> None:
     assert bench(tl.cast, 3, tl.float64).type is tl.float64
     with pytest.raises(
         ValueError,
-        match=r"^fp_downcast_rounding should be set only for truncating fp conversions. Source scalar type is fp32 and destination",
+        match=(
+            r"^fp_downcast_rounding should be set only for truncating fp conversions. Source "
+            r"scalar type is fp32 and destination"
+        ),
     ):
         bench(x.to, tl.float64, fp_downcast_rounding="rtz")
     with pytest.raises(ValueError, match="fp_downcast_rounding should be set only"):
@@ -339,14 +345,16 @@ def test_a_compilation_may_have_fewer_fp8_kinds_than_the_target(
     for target in (tl.float8e4b8, tl.float8e5b16, tl.float8e4b15):
         with pytest.raises(
             ValueError,
-            match=rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5",
+            match=(
+                rf"^type {target} not supported in this architecture; supported: .*fp8e4nv, fp8e5"
+            ),
         ):
             bench(x.to, target)
         with pytest.raises(ValueError, match=f"^type {target} not supported in this architecture"):
             bench(bench.value(tl.uint8, [8]).to, target, bitcast=True)
 
 
-# -- overflow checks ----------------------------------------------------------------------------------------------------------------------------
+# -- overflow checks -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"debug": True, "sanitize_overflow": False}])

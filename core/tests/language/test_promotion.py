@@ -20,7 +20,8 @@ ALL = (*INTS, *FP8, "fp16", "bf16", "fp32", "fp64")
 
 
 def expected(a: str, b: str, division: bool) -> str | None:
-    """The common type of two tensors, or None where there is none: the numbered rules of the language, one line each."""
+    """The common type of two tensors, or None where there is none: the numbered rules of the
+    language, one line each."""
     both = {a, b}
     for first in ("fp64", "fp32"):
         if first in both:

@@ -1,4 +1,5 @@
-"""Philox against an implementation in Python integers, NumPy's own, and the test vectors of its authors' Random123 library."""
+"""Philox against an implementation in Python integers, NumPy's own, and the test vectors of its
+authors' Random123 library."""
 
 from __future__ import annotations
 

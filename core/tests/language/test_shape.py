@@ -11,7 +11,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.language.definitions.callable import device_function as jit
 
-# -- ids and creation ---------------------------------------------------------------------------------------------------------------------------
+# -- ids and creation ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -88,7 +88,7 @@ def test_full_of_scalars(bench: Any) -> None:
     bench.verify()
 
 
-# -- shapes -------------------------------------------------------------------------------------------------------------------------------------
+# -- shapes ----------------------------------------------------------------------------------------
 
 
 def test_types_of_shapes(bench: Any) -> None:

@@ -1,4 +1,5 @@
-"""The text of a function, cut out of its file: every line keeps its number, so that errors and warnings name the right one."""
+"""The text of a function, cut out of its file: every line keeps its number, so that errors and
+warnings name the right one."""
 
 from __future__ import annotations
 

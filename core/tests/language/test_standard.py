@@ -1,4 +1,5 @@
-"""Reductions, scans, maps, sorting and the rest of the standard library, run by the reference interpreter against NumPy."""
+"""Reductions, scans, maps, sorting and the rest of the standard library, run by the reference
+interpreter against NumPy."""
 
 from __future__ import annotations
 
@@ -286,7 +287,7 @@ def test_combining_by_the_lower_index_beside_nan(run: Callable[..., None], great
     ]  # the lower index is that of the later element
 
 
-# -- combining with functions of one's own ------------------------------------------------------------------------------------------------------
+# -- combining with functions of one's own ---------------------------------------------------------
 
 
 @jit
@@ -405,7 +406,7 @@ def test_reductions_that_are_refused(kernel: Any, message: str) -> None:
         compile_function(kernel, {"x": "*fp32"})
 
 
-# -- maps ---------------------------------------------------------------------------------------------------------------------------------------
+# -- maps ------------------------------------------------------------------------------------------
 
 
 @jit
@@ -476,7 +477,7 @@ def test_packed_maps(run: Callable[..., None]) -> None:
         compile_function(wrong_pack_kernel, dict.fromkeys(("x", "y", "out"), "*i32"))
 
 
-# -- the rest -----------------------------------------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 @jit
@@ -520,7 +521,7 @@ def test_softmax_keeps_the_shape(run: Callable[..., None], dim: int | None, keep
     assert np.allclose(out, e / e.sum(dim or 0, keepdims=True), rtol=1e-5)
 
 
-# -- sorting ------------------------------------------------------------------------------------------------------------------------------------
+# -- sorting ---------------------------------------------------------------------------------------
 
 
 @jit

@@ -428,7 +428,8 @@ target_info.is_hip_gfx1250:
 """.strip().splitlines()
 )
 
-# Types are made by __new__; some members are plain attributes here; two members have the parameters of the function.
+# Types are made by __new__; some members are plain attributes here; two members have the parameters
+# of the function.
 _OTHERWISE = {
     "core.block_type.__init__",
     "core.block_type.scalar",

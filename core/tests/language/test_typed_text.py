@@ -1,4 +1,5 @@
-"""Kernels that no file holds: typed at a prompt, given on the command line or on standard input, or run by ``exec``; and cells that are run again."""
+"""Kernels that no file holds: typed at a prompt, given on the command line or on standard input, or
+run by ``exec``; and cells that are run again."""
 
 from __future__ import annotations
 
@@ -207,6 +208,7 @@ def test_a_function_of_the_same_name_elsewhere_changes_nothing() -> None:
     with tw.backend("reference"):
         first = notebook.names["kernel"][(1,)](y)
         notebook.run(
-            "def make():\n    @tw.jit\n    def inner(x):\n        return x\n    return inner\nmake()\n"
+            "def make():\n    @tw.jit\n    def inner(x):\n        return x\n"
+            "    return inner\nmake()\n"
         )
         assert notebook.names["kernel"][(1,)](y) is first

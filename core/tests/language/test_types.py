@@ -1,4 +1,5 @@
-"""What type checkers make of kernels: the README's and every example's are right, mistakes in them are found, and signatures are those of the functions."""
+"""What type checkers make of kernels: the README's and every example's are right, mistakes in them
+are found, and signatures are those of the functions."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def pyright(files: Sequence[Path], folder: Path) -> str:
 
 @pytest.fixture(scope="module", params=[mypy, pyright])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a type checker about the README's program, the examples' kernels, the demo, and a file of mistakes."""
+    """The lines of a type checker about the README's program, the examples' kernels, the demo, and
+    a file of mistakes."""
     folder = tmp_path_factory.mktemp("types")
     (source,) = re.findall(
         r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL

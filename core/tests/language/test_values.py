@@ -62,7 +62,7 @@ def test_operators_are_those_of_the_values(name: str) -> None:
 def test_unary_operators_and_conversions() -> None:
     x = tl.constexpr(6)
     assert ((-x).value, (+x).value, (~x).value, x.not_().value) == (-6, 6, -7, False)
-    assert (int(x), float(x), bool(x), [0] * x == [0] * 6, hex(x)) == (6, 6.0, True, True, "0x6")  # type: ignore[operator]
+    assert (int(x), float(x), bool(x), [0] * x == [0] * 6, hex(x)) == (6, 6.0, True, True, "0x6")
     assert (x.logical_and(0).value, x.logical_or(0).value) == (0, 6)
     assert tl.constexpr([1, 2, 3])[tl.constexpr(1)].value == 2
     assert [type(item) for item in tl.constexpr((1, "a"))] == [tl.constexpr, tl.constexpr]

@@ -15,14 +15,16 @@ INLINED = Location("helper.py", 7, 8, "helper", caller=FIRST)
 
 
 def module(*calls: tuple[str, str, Location | None]) -> str:
-    """The text of a module with calls of assembly, (text, constraints, location), each on the result of the one before."""
+    """The text of a module with calls of assembly, (text, constraints, location), each on the
+    result of the one before."""
     writer = ModuleWriter()
     w = writer.function("f", [("i32", "x")], "i32")
     value = "%x"
     for text, constraints, location in calls:
         quoted = text.replace("\n", "\\0A")
         value = w.emit(
-            f'call i32 asm sideeffect "{quoted}", "{constraints}"(i32 {value}){site(writer, location)}'
+            f'call i32 asm sideeffect "{quoted}", "{constraints}"(i32 '
+            f"{value}){site(writer, location)}"
         )
     w.ret(f"i32 {value}")
     return writer.text()
@@ -58,7 +60,8 @@ def test_calls_are_told_apart_by_the_lines_of_their_assembly() -> None:
 def test_constraints_that_no_register_satisfies_are_told_at_their_call() -> None:
     error = refusal(module(("", "=r,0", INLINED), ("", "={no_such_register},0", FIRST)))
     assert str(error).startswith(
-        "inline assembly at a \"kernel\".py:3:4 in kernel: couldn't allocate output register for constraint '{no_such_register}'"
+        'inline assembly at a "kernel".py:3:4 in kernel: couldn\'t allocate output register '
+        "for constraint '{no_such_register}'"
     )
 
 
@@ -68,7 +71,10 @@ def test_constraints_that_do_not_fit_the_operands_are_no_defect_of_the_backend(
 ) -> None:
     with pytest.raises(
         LoweringError,
-        match=r"inline assembly at helper.py:7:8 in helper: the constraints '.*' do not fit the results and inputs: ",
+        match=(
+            r"inline assembly at helper.py:7:8 in helper: the constraints '.*' do not fit the "
+            r"results and inputs: "
+        ),
     ) as caught:
         parse(module(("", constraints, INLINED)))
     assert "reproducer" not in str(caught.value)
@@ -77,5 +83,6 @@ def test_constraints_that_do_not_fit_the_operands_are_no_defect_of_the_backend(
 def test_where_the_place_is_not_known_all_places_are_told() -> None:
     error = refusal(module(("", "=r,0", FIRST), ("frobnicate", "=r,0", None)))
     assert str(error).startswith(
-        'the target\'s assembler rejects the inline assembly of this kernel (at a "kernel".py:3:4 in kernel):'
+        "the target's assembler rejects the inline assembly of this kernel (at a "
+        '"kernel".py:3:4 in kernel):'
     )

@@ -180,7 +180,10 @@ def test_modules_may_end_in_any_order(tmp_path, monkeypatch):
 
 
 def test_assembly_that_the_assembler_rejects_is_an_error_and_not_the_end() -> None:
-    text = 'define i32 @f(i32 %x) {\n  %y = call i32 asm "frobnicate $1, $0", "=r,r"(i32 %x)\n  ret i32 %y\n}\n'
+    text = (
+        'define i32 @f(i32 %x) {\n  %y = call i32 asm "frobnicate $1, $0", "=r,r"(i32 %x)\n'
+        "  ret i32 %y\n}\n"
+    )
     with pytest.raises(LoweringError, match=r"(?s)rejects the inline assembly.*frobnicate"):
         compile_to_object(text, **host())
     good = text.replace("frobnicate $1, $0", "")
@@ -224,7 +227,8 @@ def test_assembly_and_object_together_are_those_of_each_alone(passes: tuple[str,
 
 
 def test_long_text_has_options_of_its_own() -> None:
-    """They are for that text alone: the process does not keep them, and shorter text does not get them."""
+    """They are for that text alone: the process does not keep them, and shorter text does not get
+    them."""
     settings = {"triple": "x86_64-unknown-linux-gnu", "if_long": ("--x86-asm-syntax=intel",)}
     long = ADD + "; a line\n" * LONG
     assert ".intel_syntax" in assembly(long, **settings)

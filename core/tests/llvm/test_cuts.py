@@ -17,7 +17,8 @@ CHAIN = 25
 
 
 def written() -> str:
-    """``f(n)``: a loop with a branch, long chains in every block, and phis that name blocks of all kinds."""
+    """``f(n)``: a loop with a branch, long chains in every block, and phis that name blocks of all
+    kinds."""
     module = ModuleWriter("nounwind")
     module.function("g", [("i64", "x")], "i64").ret("i64 %x")
     w = module.function("f", [("i64", "n")], "i64")

@@ -1,4 +1,5 @@
-"""Elements in registers of assembly, run on the host: registers narrower and wider than the word that holds the elements."""
+"""Elements in registers of assembly, run on the host: registers narrower and wider than the word
+that holds the elements."""
 
 from __future__ import annotations
 

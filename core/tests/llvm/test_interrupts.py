@@ -1,4 +1,5 @@
-"""Interrupts while LLVM works: short calls end first, long ones are left to themselves or their processes ended."""
+"""Interrupts while LLVM works: short calls end first, long ones are left to themselves or their
+processes ended."""
 
 import os
 import signal

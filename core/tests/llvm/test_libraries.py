@@ -33,7 +33,10 @@ define i32 @other() {
   ret i32 0
 }
 """
-PROGRAM = "declare i32 @next(i32)\ndefine i32 @program(i32 %x) {\n  %y = call i32 @next(i32 %x)\n  ret i32 %y\n}"
+PROGRAM = (
+    "declare i32 @next(i32)\ndefine i32 @program(i32 %x) {\n  %y = call i32 @next(i32 %x)\n"
+    "  ret i32 %y\n}"
+)
 
 
 @pytest.fixture
@@ -58,8 +61,10 @@ def test_what_is_called_is_linked_and_the_rest_dropped(library):
     )
     text = libraries.linked(PROGRAM, cpu, features)
     module = parse(text)
-    assert {value.name: value.linkage for value in (*module.functions, *module.global_variables)} == {
-        "program": llvm.Linkage.external, "next": llvm.Linkage.internal, "helper": llvm.Linkage.internal, "counter": llvm.Linkage.external,
+    values = (*module.functions, *module.global_variables)
+    assert {value.name: value.linkage for value in values} == {
+        "program": llvm.Linkage.external, "next": llvm.Linkage.internal,
+        "helper": llvm.Linkage.internal, "counter": llvm.Linkage.external,
         "step": llvm.Linkage.external,
     }  # fmt: skip
     loaded = load_object(
@@ -74,7 +79,10 @@ def test_what_is_called_is_linked_and_the_rest_dropped(library):
 def test_a_library_calls_another(library):
     triple, cpu, features = host_target()
     outer = library(
-        "declare i32 @inner(i32)\ndefine i32 @next(i32 %x) {\n  %y = call i32 @inner(i32 %x)\n  ret i32 %y\n}",
+        (
+            "declare i32 @inner(i32)\ndefine i32 @next(i32 %x) {\n"
+            "  %y = call i32 @inner(i32 %x)\n  ret i32 %y\n}"
+        ),
         "outer",
     )
     inner = library("define i32 @inner(i32 %x) {\n  %y = add i32 %x, 7\n  ret i32 %y\n}", "inner")
@@ -93,7 +101,10 @@ def test_symbols_that_clash_are_refused(library):
     )
     with pytest.raises(
         LoweringError,
-        match=r"library 'lib' of extern_libs cannot be linked to the kernel: .*symbol multiply defined",
+        match=(
+            r"library 'lib' of extern_libs cannot be linked to the kernel: .*symbol multiply "
+            r"defined"
+        ),
     ):
         libraries.linked(PROGRAM, cpu, features)
 

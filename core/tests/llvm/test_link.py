@@ -21,7 +21,8 @@ def compiled(text):
 def test_symbols_of_the_process_are_seen():
     loaded = load_object(
         compiled(
-            "declare double @erf(double)\ndefine double @f(double %x) {\n  %y = call double @erf(double %x)\n  ret double %y\n}"
+            "declare double @erf(double)\ndefine double @f(double %x) {\n"
+            "  %y = call double @erf(double %x)\n  ret double %y\n}"
         ),
         ["f"],
     )
@@ -33,12 +34,16 @@ def test_symbols_of_the_process_are_seen():
 def test_imports_are_seen():
     callback = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(lambda x: 3 * x)
     address = ctypes.cast(callback, ctypes.c_void_p).value
-    text = "declare i64 @callback(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @callback(i64 %x)\n  ret i64 %y\n}"
+    text = (
+        "declare i64 @callback(i64)\ndefine i64 @f(i64 %x) {\n  %y = call i64 @callback(i64 %x)\n"
+        "  ret i64 %y\n}"
+    )
     loaded = load_object(compiled(text), ["f"], {"callback": address})
     assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("f"))(14) == 42
 
 
-#: Takes all of the address space but holes that are far apart, the lowest of which alone has room for a whole object, and links one.
+#: Takes all of the address space but holes that are far apart, the lowest of which alone has room
+#: for a whole object, and links one.
 CROWDED = """
 import ctypes, mmap, sys
 from tilewright.llvm.codegen.compile import compile_to_object, host_target
@@ -87,7 +92,10 @@ def test_objects_are_linked_where_the_address_space_is_crowded():
 
 def test_objects_with_equal_symbols_do_not_meet():
     texts = [
-        f"@state = global i64 {i}\ndefine i64 @f() {{\n  %x = load i64, ptr @state\n  ret i64 %x\n}}"
+        (
+            f"@state = global i64 {i}\ndefine i64 @f() {{\n  %x = load i64, ptr @state\n"
+            f"  ret i64 %x\n}}"
+        )
         for i in range(3)
     ]
     loaded = [load_object(compiled(text), ["f", "state"]) for text in texts]

@@ -27,7 +27,8 @@ def compiled(text):
 
 @pytest.fixture(scope="module")
 def reader():
-    """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave up."""
+    """``read(kinds, values)``: the slots as unsigned integers, None where the native code gave
+    up."""
     module = ModuleWriter("nounwind")
     native_values.write_readers(module, native_functions.layout())
     w = module.function(
@@ -78,7 +79,10 @@ def test_a_builtin_function_calls_native_code():
 
 
 def test_the_bound_object_lives_as_long_as_the_function():
-    text = "define ptr @me(ptr %self, ptr %args, i64 %n) {\n  call void @Py_IncRef(ptr %self)\n  ret ptr %self\n}\ndeclare void @Py_IncRef(ptr)\n"
+    text = (
+        "define ptr @me(ptr %self, ptr %args, i64 %n) {\n  call void @Py_IncRef(ptr %self)\n"
+        "  ret ptr %self\n}\ndeclare void @Py_IncRef(ptr)\n"
+    )
     loaded = load_object(compiled(text), ["me"])
 
     class Bound:
@@ -231,7 +235,8 @@ def test_tensors(reader):
         torch.zeros(3, dtype=torch.bfloat16),
     ]
     assert reader(["ptr<f32>"] * 6, values) == [value.data_ptr() for value in values]
-    # a tensor without memory is refused or read as a null pointer, never an address that is not there
+    # a tensor without memory is refused or read as a null pointer, never an address that is not
+    # there
     assert reader(["ptr<f32>"], [torch.zeros(3, device="meta")]) in (None, [0])
 
 

@@ -1,4 +1,5 @@
-"""The remainder of floats is exact: the function that is written for the GPU, compiled for the host."""
+"""The remainder of floats is exact: the function that is written for the GPU, compiled for the
+host."""
 
 from __future__ import annotations
 

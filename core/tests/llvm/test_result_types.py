@@ -8,7 +8,8 @@ import pytest
 from tilewright.llvm.emission.result_types import result_type
 
 _PARAMETERS = {
-    "p": "ptr", "i": "i32", "j": "i64", "b": "i1", "f": "float", "h": "half", "v": "<8 x float>", "w": "<8 x i32>", "m": "<8 x i1>", "q": "<8 x ptr>",
+    "p": "ptr", "i": "i32", "j": "i64", "b": "i1", "f": "float", "h": "half", "v": "<8 x float>",
+    "w": "<8 x i32>", "m": "<8 x i1>", "q": "<8 x ptr>",
 }  # fmt: skip
 
 INSTRUCTIONS = """\
@@ -55,7 +56,10 @@ call i32 asm sideeffect "movl $1, $0", "=r,r"(i32 %i)
 @pytest.mark.parametrize("instruction", INSTRUCTIONS.splitlines())
 def test_a_type_is_the_one_that_llvm_gives(instruction: str) -> None:
     listed = ", ".join(f"{type_} %{name}" for name, type_ in _PARAMETERS.items())
-    text = f"declare <8 x float> @one(<8 x float>)\ndeclare {{ i32, i1 }} @two(i32)\ndefine void @f({listed}) {{\n  %r = {instruction}\n  ret void\n}}\n"
+    text = (
+        f"declare <8 x float> @one(<8 x float>)\ndeclare {{ i32, i1 }} @two(i32)\n"
+        f"define void @f({listed}) {{\n  %r = {instruction}\n  ret void\n}}\n"
+    )
     function = llvm.parse_assembly(text).get_function("f")
     (given,) = [one for block in function.blocks for one in block.instructions if one.name == "r"]
     assert result_type(instruction, lambda name: _PARAMETERS[name[1:]]) == str(given.type)

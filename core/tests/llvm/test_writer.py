@@ -17,7 +17,8 @@ def test_names_on_the_stack_are_not_those_of_parameters() -> None:
 
 
 def test_plain_loops_hide_how_they_count() -> None:
-    """Of an index that goes through a freeze nobody sees that it moves by a step; loops that multiply their index and hold no other stay as they are."""
+    """Of an index that goes through a freeze nobody sees that it moves by a step; loops that
+    multiply their index and hold no other stay as they are."""
     frozen = {}
     for plain in (False, True):
         w = ModuleWriter("nounwind", plain_loops=plain).function(

@@ -52,7 +52,7 @@ class Indices:
         if kind == 0:
             return b.constant_like(tile, int(rng.choice([0, 1, 2, 3, 4, 8, 12, 16, 31, 63, -16])))
         if kind == 1:
-            return b.splat(self.scalar(int(rng.integers(5))), result=tile)  # type: ignore[no-any-return]
+            return b.splat(self.scalar(int(rng.integers(5))), result=tile)
         axis = int(rng.integers(len(self.shape)))
         start = int(rng.choice([0, 0, 4, 16, -8, 3]))
         value = b.arange(start=start, end=start + self.shape[axis])
@@ -65,7 +65,8 @@ class Indices:
         return self.scalars[-1]
 
     def _scalar(self, depth: int) -> Value:
-        """Arithmetic as kernels do it with extents and strides: halves, tiles that cover, what is left, the smaller and the greater."""
+        """Arithmetic as kernels do it with extents and strides: halves, tiles that cover, what is
+        left, the smaller and the greater."""
         b, rng = self.b, self.rng
         if depth == 0:
             found = [b.program_id(axis=0), *self.function.arguments[1:]][rng.integers(3)]
@@ -74,7 +75,7 @@ class Indices:
             )  # type: ignore[no-any-return]
 
         def constant(*choices: int) -> Value:
-            return b.constant(value=int(rng.choice(choices)), result=I32)  # type: ignore[no-any-return]
+            return b.constant(value=int(rng.choice(choices)), result=I32)
 
         x = self.scalar(depth - 1)
         name = str(
@@ -87,11 +88,11 @@ class Indices:
             )
             found = b.add(x, ahead) if rng.random() < 0.5 else b.add(ahead, x)
             if amount != 12 and rng.random() < 0.3:
-                return b.shr(found, b.constant(value=amount.bit_length() - 1, result=I32))  # type: ignore[no-any-return]
+                return b.shr(found, b.constant(value=amount.bit_length() - 1, result=I32))
             return b.div(found, b.constant(value=amount, result=I32))  # type: ignore[no-any-return]
         if name == "select":
             condition = b.cmp(self.function.arguments[2], constant(0, 16), predicate="lt")
-            return b.select(condition, x, self.scalar(int(rng.integers(depth))))  # type: ignore[no-any-return]
+            return b.select(condition, x, self.scalar(int(rng.integers(depth))))
         constants = {
             "div": (2, 4, 8, 16, 12, -4, -1),
             "shr": (1, 2, 3),
@@ -127,15 +128,15 @@ class Indices:
         if kind == 4:
             return b.and_(x, constant(3, 15, -4, -16, 12, 255))  # type: ignore[no-any-return]
         if kind == 5:
-            return getattr(b, str(rng.choice(["shl", "shr"])))(x, constant(0, 1, 2))  # type: ignore[no-any-return]
+            return getattr(b, str(rng.choice(["shl", "shr"])))(x, constant(0, 1, 2))
         if kind == 6:
             mask = b.cmp(x, y, predicate=str(rng.choice(["eq", "ne", "lt", "le", "gt", "ge"])))
             self.masks.append(mask)
-            return b.select(mask, self.pick(self.pool), self.pick(self.pool))  # type: ignore[no-any-return]
+            return b.select(mask, self.pick(self.pool), self.pick(self.pool))
         if kind == 7:
-            return getattr(b, str(rng.choice(["min", "max", "min", "max", "or_", "xor"])))(x, y)  # type: ignore[no-any-return]
+            return getattr(b, str(rng.choice(["min", "max", "min", "max", "or_", "xor"])))(x, y)
         if kind == 8:
-            return b.cast(b.cast(x, result=with_element(tile, I64)), result=tile)  # type: ignore[no-any-return]
+            return b.cast(b.cast(x, result=with_element(tile, I64)), result=tile)
         if kind == 9:
             shape = shape_of(tile)
             numel = x.type.numel  # type: ignore[attr-defined]
@@ -194,7 +195,7 @@ class Indices:
             )  # type: ignore[no-any-return]
         if kind == 17:
             amount = int(rng.choice([2, 4, 8]))
-            return b.div(b.add(x, b.constant_like(tile, amount - 1)), b.constant_like(tile, amount))  # type: ignore[no-any-return]
+            return b.div(b.add(x, b.constant_like(tile, amount - 1)), b.constant_like(tile, amount))
         if kind == 18:  # by a number that is not known, but a multiple of one that is
             factor = b.constant(value=int(rng.choice([8, 16, 24, -16])), result=I32)
             divisor = b.add(b.mul(self.function.arguments[1], factor), factor)
@@ -218,7 +219,8 @@ class Indices:
         return [*self.pool, *self.masks, *self.pointers, *self.others]
 
     def finish(self, values: list[Value]) -> list[np.ndarray[Any, Any]]:
-        """Store each of the values in an array of its own, an argument of the program, and end the program."""
+        """Store each of the values in an array of its own, an argument of the program, and end the
+        program."""
         b, arrays = self.b, []
         for value in values:
             stored = (

@@ -1,4 +1,5 @@
-"""Affine analysis: random index arithmetic and what loops carry, every claim checked against the reference's numbers; and the algebra it rests on."""
+"""Affine analysis: random index arithmetic and what loops carry, every claim checked against the
+reference's numbers; and the algebra it rests on."""
 
 from __future__ import annotations
 
@@ -211,7 +212,10 @@ def test_what_loops_carry() -> None:
 
 
 def function_of(body: str) -> Function:
-    head = "tilewright.ir 1.0\nkernel @k(%p: ptr<f16>, %n: i32, %s: i32, %u: u32, %c: i1) {\n%r = arange {start = 0, end = 8} : tile<8xi32>"
+    head = (
+        "tilewright.ir 1.0\nkernel @k(%p: ptr<f16>, %n: i32, %s: i32, %u: u32, %c: i1) {\n"
+        "%r = arange {start = 0, end = 8} : tile<8xi32>"
+    )
     text = f"{head}\n{body}\nreturn\n}}"
     return parse_module(text).kernel
 
@@ -232,12 +236,19 @@ HELD = "%ns = splat %n : tile<8xi32> %ss = splat %s : tile<8xi32> %at = add %ss,
     "body",
     [
         "%x = mul %r, %r : tile<8xi32>",
-        "%us = splat %u : tile<8xu32> %v = cast %r : tile<8xu32> %w = add %us, %v : tile<8xu32> %x = cast %w : tile<8xi64>",
+        (
+            "%us = splat %u : tile<8xu32> %v = cast %r : tile<8xu32> %w = add %us, %v : "
+            "tile<8xu32> %x = cast %w : tile<8xi64>"
+        ),
         "%x = cast %r : tile<8xi8>",
         f"{HELD} %v = bitcast %at : tile<8xu32> %x = cast %v : tile<8xi64>",
-        f"{HELD} %b = cmp %at, %ns {{predicate = lt}} : tile<8xi1> %d = cmp %at, %ss {{predicate = lt}} : tile<8xi1> %e = and %b, %d : tile<8xi1>"
+        f"{HELD} %b = cmp %at, %ns {{predicate = lt}} : tile<8xi1> %d = cmp %at, %ss {{predicate "
+        f"= lt}} : tile<8xi1> %e = and %b, %d : tile<8xi1>"
         " %x = select %e, %at, %r : tile<8xi32>",
-        f"{HELD} %b = cmp %at, %ns {{predicate = ge}} : tile<8xi1> %x = select %b, %at, %r : tile<8xi32>",
+        (
+            f"{HELD} %b = cmp %at, %ns {{predicate = ge}} : tile<8xi1> %x = select %b, %at, %r : "
+            "tile<8xi32>"
+        ),
         f"{HELD} %t = add %at, %at : tile<8xi32> %x = rem %t, %ns : tile<8xi32>",
         f"{HELD} %x = max %at, %ns : tile<8xi32>",
     ],
@@ -259,9 +270,18 @@ def test_numbers_that_are_not_negative_keep_their_form_in_unsigned_types() -> No
     "body",
     [
         f"{HELD} %x = rem %at, %ns : tile<8xi32>",
-        f"{HELD} %b = cmp %at, %ns {{predicate = lt}} : tile<8xi1> %x = select %b, %at, %r : tile<8xi32>",
-        f"{HELD} %b = cmp %ns, %at {{predicate = gt}} : tile<8xi1> %x = select %b, %at, %r : tile<8xi32>",
-        f"{HELD} %i = constant 1 : i32 %m = sub %n, %i : i32 %ms = splat %m : tile<8xi32> %x = min %ms, %at : tile<8xi32>",
+        (
+            f"{HELD} %b = cmp %at, %ns {{predicate = lt}} : tile<8xi1> %x = select %b, %at, %r : "
+            "tile<8xi32>"
+        ),
+        (
+            f"{HELD} %b = cmp %ns, %at {{predicate = gt}} : tile<8xi1> %x = select %b, %at, %r : "
+            "tile<8xi32>"
+        ),
+        (
+            f"{HELD} %i = constant 1 : i32 %m = sub %n, %i : i32 %ms = splat %m : tile<8xi32> %x "
+            "= min %ms, %at : tile<8xi32>"
+        ),
     ],
 )
 def test_coordinates_that_end(body: str) -> None:
@@ -281,7 +301,8 @@ def test_coordinates_that_end(body: str) -> None:
 
 
 def test_promises_hold_where_they_are_made() -> None:
-    """An assumption in a branch says nothing of the rest, one in a loop something of its iterations."""
+    """An assumption in a branch says nothing of the rest, one in a loop something of its
+    iterations."""
     body = """
     %z = constant 0 : i32 %one = constant 1 : i32
     %a = cmp %n, %z {predicate = ge} : i1 assume %a

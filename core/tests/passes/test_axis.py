@@ -1,4 +1,5 @@
-"""Axis analysis: known cases, and random index arithmetic whose every claim is checked against the reference's numbers."""
+"""Axis analysis: known cases, and random index arithmetic whose every claim is checked against the
+reference's numbers."""
 
 from __future__ import annotations
 
@@ -66,13 +67,19 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ),  # n may be below zero
     ("%1 = constant 4 : i32 %2 = add %start, %1 : i32 %x = div %2, %four : i32", (1,), (1,), (1,)),
     (
-        "%1 = constant 5 : i32 %2 = add %start, %1 : i32 %3 = constant 6 : i32 %x = div %2, %3 : i32",
+        (
+            "%1 = constant 5 : i32 %2 = add %start, %1 : i32 %3 = constant 6 : i32 %x = div %2, "
+            "%3 : i32"
+        ),
         (1,),
         (1,),
         (1,),
     ),
     (
-        "%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x = div %1, %2 : tile<4xi32>",
+        (
+            "%1 = arange {start = 64, end = 68} : tile<4xi32> %2 = splat %four : tile<4xi32> %x "
+            "= div %1, %2 : tile<4xi32>"
+        ),
         (1,),
         (16,),
         (4,),
@@ -84,13 +91,19 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = rem %offsets, %ns : tile<128xi32>", (16,), (16,), (1,)),
     ("%x = rem %offsets, %ss : tile<128xi32>", (1,), (1,), (1,)),
     (
-        "%1 = constant 31 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>",
+        (
+            "%1 = constant 31 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : "
+            "tile<128xi32>"
+        ),
         (32,),
         (32,),
         (1,),
     ),
     (
-        "%1 = constant -32 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : tile<128xi32>",
+        (
+            "%1 = constant -32 : i32 %2 = splat %1 : tile<128xi32> %x = and %offsets, %2 : "
+            "tile<128xi32>"
+        ),
         (1,),
         (32,),
         (32,),
@@ -124,7 +137,10 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (128, 64),
     ),
     (
-        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = permute %2 {order = [1, 0]} : tile<4x128xi32>",
+        (
+            "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : "
+            "tile<128x4xi32> %x = permute %2 {order = [1, 0]} : tile<4x128xi32>"
+        ),
         (1, 128),
         (1, 128),
         (4, 1),
@@ -133,13 +149,19 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = reshape %ns : tile<4x32xi32>", (1, 1), (16, 16), (4, 32)),
     ("%x = reshape %offsets : tile<128x1xi32>", (128, 1), (128, 1), (1, 1)),
     (
-        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = reshape %2 : tile<32x4x4xi32>",
+        (
+            "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : "
+            "tile<128x4xi32> %x = reshape %2 : tile<32x4x4xi32>"
+        ),
         (1, 4, 1),
         (1, 4, 1),
         (1, 1, 4),
     ),
     (
-        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x4xi32> %x = reshape %2 : tile<512xi32>",
+        (
+            "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : "
+            "tile<128x4xi32> %x = reshape %2 : tile<512xi32>"
+        ),
         (1,),
         (1,),
         (4,),
@@ -151,7 +173,10 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (1,),
     ),
     (
-        "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : tile<128x2xi32> %x, %y = split %2 : tile<128xi32>, tile<128xi32>",
+        (
+            "%1 = expand_dims %offsets {axis = 1} : tile<128x1xi32> %2 = broadcast %1 : "
+            "tile<128x2xi32> %x, %y = split %2 : tile<128xi32>, tile<128xi32>"
+        ),
         (128,),
         (128,),
         (1,),
@@ -160,7 +185,10 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = join %offsets, %r : tile<128x2xi32>", (128, 1), (128, 1), (1, 1)),
     ("%x = join %fours, %fours : tile<128x2xi32>", (1, 1), (4, 4), (128, 2)),
     (
-        "%1 = arange {start = 16, end = 32} : tile<16xi32> %x = cat %r, %1 {axis = 0} : tile<144xi32>",
+        (
+            "%1 = arange {start = 16, end = 32} : tile<16xi32> %x = cat %r, %1 {axis = 0} : "
+            "tile<144xi32>"
+        ),
         (16,),
         (16,),
         (1,),
@@ -170,7 +198,10 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%x = gather %r, %fours {axis = 0} : tile<128xi32>", (1,), (1,), (128,)),
     ("%x = hint %s {divisibility = [8]} : i32", (1,), (8,), (1,)),
     (
-        "%1 = rem %offsets, %ss : tile<128xi32> %x = hint %1 {contiguity = [64], divisibility = [32]} : tile<128xi32>",
+        (
+            "%1 = rem %offsets, %ss : tile<128xi32> %x = hint %1 {contiguity = [64], "
+            "divisibility = [32]} : tile<128xi32>"
+        ),
         (64,),
         (32,),
         (1,),
@@ -178,7 +209,10 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
     ("%1 = load %q : tile<128xf16> %x = cast %1 : tile<128xi32>", (1,), (1,), (1,)),
     ("%1 = load %base : tile<128xf16> %x = cast %1 : tile<128xi32>", (1,), (1,), (128,)),
     (
-        "%x = if %c : tile<128xi32> then { %1 = add %r, %ns : tile<128xi32> yield %1 } else { %1 = add %r, %fours : tile<128xi32> yield %1 }",
+        (
+            "%x = if %c : tile<128xi32> then { %1 = add %r, %ns : tile<128xi32> yield %1 } else "
+            "{ %1 = add %r, %fours : tile<128xi32> yield %1 }"
+        ),
         (128,),
         (4,),
         (1,),
@@ -190,14 +224,16 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (1,),
     ),
     (
-        "%x = for %zero, %n, %block, inits=[%q] : tile<128xptr<f16>> body(%i: i32, %c1: tile<128xptr<f16>>) "
+        "%x = for %zero, %n, %block, inits=[%q] : tile<128xptr<f16>> body(%i: i32, %c1: "
+        "tile<128xptr<f16>>) "
         "{ %2 = splat %block : tile<128xi32> %3 = addptr %c1, %2 : tile<128xptr<f16>> yield %3 }",
         (128,),
         (16,),
         (1,),
     ),
     (
-        "%x = for %zero, %n, %block, inits=[%q] : tile<128xptr<f16>> body(%i: i32, %c1: tile<128xptr<f16>>) "
+        "%x = for %zero, %n, %block, inits=[%q] : tile<128xptr<f16>> body(%i: i32, %c1: "
+        "tile<128xptr<f16>>) "
         "{ %3 = addptr %c1, %ss : tile<128xptr<f16>> yield %3 }",
         (128,),
         (2,),
@@ -212,7 +248,8 @@ CASES: list[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = [
         (128,),
     ),
     (
-        "%x = while %n : i32 before(%1: i32) { %2 = cmp %1, %s {predicate = lt} : i1 condition %2, values=[%1] } "
+        "%x = while %n : i32 before(%1: i32) { %2 = cmp %1, %s {predicate = lt} : i1 condition "
+        "%2, values=[%1] } "
         "after(%1: i32) { %2 = add %1, %four : i32 yield %2 }",
         (1,),
         (4,),
@@ -270,7 +307,8 @@ def test_below_zero_rounding_towards_zero_is_not_rounding_down() -> None:
 def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_divide_it(
     divides: int, run: int
 ) -> None:
-    """The elements of an array one after the other: ``lanes // columns`` and ``lanes % columns`` lead to pointers that run on within a row."""
+    """The elements of an array one after the other: ``lanes // columns`` and ``lanes % columns``
+    lead to pointers that run on within a row."""
     text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %columns: i32, %stride: i32, %m: i32) {
       %r = arange {start = 0, end = 64} : tile<64xi32> %n = splat %columns : tile<64xi32> %s = splat %stride : tile<64xi32>
       %row = div %r, %n : tile<64xi32> %column = rem %r, %n : tile<64xi32> %1 = mul %row, %s : tile<64xi32>
@@ -291,7 +329,8 @@ def test_a_row_of_a_number_of_columns_that_is_not_known_is_one_for_groups_that_d
 
 
 def test_a_remainder_runs_on_as_an_address_only() -> None:
-    """Of ``s + lanes``, whose sign is not known, modulo a multiple of 16: pointers made of it are contiguous; a mask made of it must not rely on that."""
+    """Of ``s + lanes``, whose sign is not known, modulo a multiple of 16: pointers made of it are
+    contiguous; a mask made of it must not rely on that."""
     text = """tilewright.ir 1.0 kernel @k(%p: ptr<f32>, %m: i32, %n: i32) {
       %r = arange {start = 0, end = 64} : tile<64xi32> %k = constant 64 : i32 %w = mul %m, %k : i32
       %ws = splat %w : tile<64xi32> %ns = mul %n, %k : i32 %nn = splat %ns : tile<64xi32>

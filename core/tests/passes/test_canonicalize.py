@@ -14,7 +14,10 @@ from tilewright.passes.rewriter import Rewriter, by_operation
 
 def _reduced(tile: str, name: str) -> str:
     """``%r``, the rows of a tile of 4x8 reduced by an operation."""
-    return f"%r = reduce %{tile} {{axis = 1}} : tile<4xf32> combine(%0: f32, %1: f32) {{\n%2 = {name} %0, %1 : f32\nyield %2\n}}\n"
+    return (
+        f"%r = reduce %{tile} {{axis = 1}} : tile<4xf32> combine(%0: f32, %1: f32) {{\n"
+        f"%2 = {name} %0, %1 : f32\nyield %2\n}}\n"
+    )
 
 
 #: (before, after); ``use`` keeps values alive.
@@ -119,7 +122,10 @@ CASES: list[tuple[str, str]] = [
     ("%x = constant 0 : i32\n%y = shl %x, %i : i32\nuse %y", "%y = constant 0 : i32\nuse %y"),
     # (x op a) op b
     (
-        "%x = constant 3 : i32\n%y = constant 4 : i32\n%z = add %i, %x : i32\n%r = add %z, %y : i32\nuse %r",
+        (
+            "%x = constant 3 : i32\n%y = constant 4 : i32\n%z = add %i, %x : i32\n"
+            "%r = add %z, %y : i32\nuse %r"
+        ),
         "%x = constant 7 : i32\n%r = add %i, %x : i32\nuse %r",
     ),
     (
@@ -128,7 +134,10 @@ CASES: list[tuple[str, str]] = [
     ),
     ("%x = constant true : i1\n%y = xor %c, %x : i1\n%z = xor %y, %x : i1\nuse %z", "use %c"),
     (
-        "%x = constant 7 : i32\n%y = constant 3 : i32\n%z = min %i, %x : i32\n%r = min %z, %y : i32\nuse %r",
+        (
+            "%x = constant 7 : i32\n%y = constant 3 : i32\n%z = min %i, %x : i32\n"
+            "%r = min %z, %y : i32\nuse %r"
+        ),
         "%y = constant 3 : i32\n%z = min %i, %y : i32\nuse %z",
     ),
     # signs
@@ -184,18 +193,27 @@ CASES: list[tuple[str, str]] = [
         "%z = constant true : i1\n%y = xor %c, %z : i1\nuse %y",
     ),
     (
-        "%x = cmp %i, %j {predicate = lt} : i1\n%z = constant true : i1\n%y = xor %x, %z : i1\nuse %y",
+        (
+            "%x = cmp %i, %j {predicate = lt} : i1\n%z = constant true : i1\n"
+            "%y = xor %x, %z : i1\nuse %y"
+        ),
         "%y = cmp %i, %j {predicate = ge} : i1\nuse %y",
     ),
     (
-        "%x = cmp %f, %g {predicate = eq} : i1\n%z = constant true : i1\n%y = xor %x, %z : i1\nuse %y",
+        (
+            "%x = cmp %f, %g {predicate = eq} : i1\n%z = constant true : i1\n"
+            "%y = xor %x, %z : i1\nuse %y"
+        ),
         "%y = cmp %f, %g {predicate = ne} : i1\nuse %y",
     ),
     # select
     ("%y = select %c, %f, %f : f32\nuse %y", "use %f"),
     ("%x = constant true : i1\n%y = select %x, %f, %g : f32\nuse %y", "use %f"),
     (
-        "%x = constant false : i1\n%z = splat %x : tile<8xi1>\n%y = select %z, %t, %s : tile<8xf32>\nuse %y",
+        (
+            "%x = constant false : i1\n%z = splat %x : tile<8xi1>\n"
+            "%y = select %z, %t, %s : tile<8xf32>\nuse %y"
+        ),
         "use %s",
     ),
     (
@@ -240,12 +258,21 @@ CASES: list[tuple[str, str]] = [
     # pointers
     ("%x = constant 0 : i32\n%y = addptr %p, %x : ptr<f32>\nuse %y", "use %p"),
     (
-        "%x = constant 3 : i32\n%y = addptr %p, %x : ptr<f32>\n%z = addptr %y, %x : ptr<f32>\nuse %z",
+        (
+            "%x = constant 3 : i32\n%y = addptr %p, %x : ptr<f32>\n"
+            "%z = addptr %y, %x : ptr<f32>\nuse %z"
+        ),
         "%x = constant 6 : i32\n%z = addptr %p, %x : ptr<f32>\nuse %z",
     ),
     (
-        "%x = splat %p : tile<8xptr<f32>>\n%y = addptr %x, %v : tile<8xptr<f32>>\n%z = splat %i : tile<8xi32>\n%r = addptr %y, %z : tile<8xptr<f32>>\nuse %r",
-        "%x = addptr %p, %i : ptr<f32>\n%y = splat %x : tile<8xptr<f32>>\n%r = addptr %y, %v : tile<8xptr<f32>>\nuse %r",
+        (
+            "%x = splat %p : tile<8xptr<f32>>\n%y = addptr %x, %v : tile<8xptr<f32>>\n"
+            "%z = splat %i : tile<8xi32>\n%r = addptr %y, %z : tile<8xptr<f32>>\nuse %r"
+        ),
+        (
+            "%x = addptr %p, %i : ptr<f32>\n%y = splat %x : tile<8xptr<f32>>\n"
+            "%r = addptr %y, %v : tile<8xptr<f32>>\nuse %r"
+        ),
     ),
     # hints
     (
@@ -253,12 +280,18 @@ CASES: list[tuple[str, str]] = [
         "%x = constant 16 : i32\nuse %x",
     ),
     (
-        "%x = hint %i {divisibility = [16]} : i32\n%y = hint %x {divisibility = [16]} : i32\nuse %y",
+        (
+            "%x = hint %i {divisibility = [16]} : i32\n%y = hint %x {divisibility = [16]} : i32\n"
+            "use %y"
+        ),
         "%x = hint %i {divisibility = [16]} : i32\nuse %x",
     ),
     # uniform operands
     (
-        "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n%z = add %x, %y : tile<8xi32>\nuse %z",
+        (
+            "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n"
+            "%z = add %x, %y : tile<8xi32>\nuse %z"
+        ),
         "%x = add %i, %j : i32\n%z = splat %x : tile<8xi32>\nuse %z",
     ),
     (
@@ -266,7 +299,10 @@ CASES: list[tuple[str, str]] = [
         "%x = cast %h : f32\n%y = splat %x : tile<8xf32>\nuse %y",
     ),
     (
-        "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n%z = cmp %x, %y {predicate = le} : tile<8xi1>\nuse %z",
+        (
+            "%x = splat %i : tile<8xi32>\n%y = splat %j : tile<8xi32>\n"
+            "%z = cmp %x, %y {predicate = le} : tile<8xi1>\nuse %z"
+        ),
         "%x = cmp %i, %j {predicate = le} : i1\n%z = splat %x : tile<8xi1>\nuse %z",
     ),
     # shapes
@@ -284,7 +320,10 @@ CASES: list[tuple[str, str]] = [
     ],
     ("%x = broadcast %t : tile<8xf32>\n%y = reshape %x : tile<8xf32>\nuse %y", "use %t"),
     (
-        "%x = expand_dims %o {axis = 0} : tile<1x1xf32>\n%y = broadcast %x : tile<1x8xf32>\n%z = broadcast %y : tile<4x8xf32>\nuse %z",
+        (
+            "%x = expand_dims %o {axis = 0} : tile<1x1xf32>\n%y = broadcast %x : tile<1x8xf32>\n"
+            "%z = broadcast %y : tile<4x8xf32>\nuse %z"
+        ),
         "%x = expand_dims %o {axis = 0} : tile<1x1xf32>\n%z = broadcast %x : tile<4x8xf32>\nuse %z",
     ),
     (
@@ -301,13 +340,19 @@ CASES: list[tuple[str, str]] = [
     ),
     ("%y = permute %a {order = [0, 1]} : tile<4x8xf32>\nuse %y", "use %a"),
     (
-        "%x = permute %a {order = [1, 0]} : tile<8x4xf32>\n%y = permute %x {order = [1, 0]} : tile<4x8xf32>\nuse %y",
+        (
+            "%x = permute %a {order = [1, 0]} : tile<8x4xf32>\n"
+            "%y = permute %x {order = [1, 0]} : tile<4x8xf32>\nuse %y"
+        ),
         "use %a",
     ),
     (
         "%r = reshape %a : tile<2x4x4xf32>\n%x = permute %r {order = [1, 2, 0]} : tile<4x4x2xf32>\n"
         "%y = permute %x {order = [2, 1, 0]} : tile<2x4x4xf32>\nuse %y",
-        "%r = reshape %a : tile<2x4x4xf32>\n%y = permute %r {order = [0, 2, 1]} : tile<2x4x4xf32>\nuse %y",
+        (
+            "%r = reshape %a : tile<2x4x4xf32>\n"
+            "%y = permute %r {order = [0, 2, 1]} : tile<2x4x4xf32>\nuse %y"
+        ),
     ),
     ("%x = splat %f : tile<1xf32>\n%y = unsplat %x : f32\nuse %y", "use %f"),
     (
@@ -320,7 +365,10 @@ CASES: list[tuple[str, str]] = [
         "%y = reshape %o : tile<1x1xf32>\nuse %y",
     ),
     (
-        "%x = join %t, %s : tile<8x2xf32>\n%y, %z = split %x : tile<8xf32>, tile<8xf32>\nuse %y, %z",
+        (
+            "%x = join %t, %s : tile<8x2xf32>\n%y, %z = split %x : tile<8xf32>, tile<8xf32>\n"
+            "use %y, %z"
+        ),
         "use %t, %s",
     ),
     (
@@ -333,16 +381,23 @@ CASES: list[tuple[str, str]] = [
         "use %x2",
     ),
     (
-        "%y = reduce %o {axis = 0} : f32 combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
+        (
+            "%y = reduce %o {axis = 0} : f32 combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\n"
+            "yield %r\n}\nuse %y"
+        ),
         "%y = unsplat %o : f32\nuse %y",
     ),
     (
         "%1 = expand_dims %t {axis = 1} : tile<8x1xf32>\n"
-        "%y = reduce %1 {axis = 1} : tile<8xf32> combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
+        "%y = reduce %1 {axis = 1} : tile<8xf32> combine(%x: f32, %z: f32) {\n"
+        "%r = add %x, %z : f32\nyield %r\n}\nuse %y",
         "use %t",
     ),
     (
-        "%y = scan %o {axis = 0} : tile<1xf32> combine(%x: f32, %z: f32) {\n%r = add %x, %z : f32\nyield %r\n}\nuse %y",
+        (
+            "%y = scan %o {axis = 0} : tile<1xf32> combine(%x: f32, %z: f32) {\n"
+            "%r = add %x, %z : f32\nyield %r\n}\nuse %y"
+        ),
         "use %o",
     ),
     # masks
@@ -390,7 +445,8 @@ CASES: list[tuple[str, str]] = [
     # products
     *[
         (
-            "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n%z = dot %a, %b, %y {precision = tf32} : tile<4x16xf32>\n"
+            "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n"
+            "%z = dot %a, %b, %y {precision = tf32} : tile<4x16xf32>\n"
             f"%r = add {operands} : tile<4x16xf32>\nuse %r",
             "%r = dot %a, %b, %k {precision = tf32} : tile<4x16xf32>\nuse %r",
         )
@@ -399,21 +455,34 @@ CASES: list[tuple[str, str]] = [
     # if
     *[
         (
-            f"%x = constant {known} : i1\n%y = if %x : f32 then {{\n%z = neg %f : f32\nyield %z\n}} else {{\n%z = neg %g : f32\nyield %z\n}}\nuse %y",
+            (
+                f"%x = constant {known} : i1\n%y = if %x : f32 then {{\n%z = neg %f : f32\n"
+                f"yield %z\n}} else {{\n%z = neg %g : f32\nyield %z\n}}\nuse %y"
+            ),
             f"%y = neg %{taken} : f32\nuse %y",
         )
         for known, taken in (("true", "f"), ("false", "g"))
     ],
     (
-        "%x = constant true : i1\n%n1 = xor %c, %x : i1\nif %n1 then {\nstore %p, %f\nyield\n} else {\nyield\n}",
+        (
+            "%x = constant true : i1\n%n1 = xor %c, %x : i1\nif %n1 then {\nstore %p, %f\nyield\n"
+            "} else {\nyield\n}"
+        ),
         "if %c then {\nyield\n} else {\nstore %p, %f\nyield\n}",
     ),
     (
-        "%y, %z = if %c : f32, f32 then {\nstore %p, %f\n%r = neg %f : f32\nyield %g, %r\n} else {\nyield %g, %g\n}\nuse %y, %z",
-        "%y, %z = if %c : f32, f32 then {\nstore %p, %f\n%r = neg %f : f32\nyield %g, %r\n} else {\nyield %g, %g\n}\nuse %g, %z",
+        (
+            "%y, %z = if %c : f32, f32 then {\nstore %p, %f\n%r = neg %f : f32\nyield %g, %r\n"
+            "} else {\nyield %g, %g\n}\nuse %y, %z"
+        ),
+        (
+            "%y, %z = if %c : f32, f32 then {\nstore %p, %f\n%r = neg %f : f32\nyield %g, %r\n"
+            "} else {\nyield %g, %g\n}\nuse %g, %z"
+        ),
     ),
     (
-        "%y = if %c : tile<8xf32> then {\n%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\nyield %z\n} else {\n"
+        "%y = if %c : tile<8xf32> then {\n%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\n"
+        "yield %z\n} else {\n"
         "%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\nyield %z\n}\nuse %y",
         "%x = constant 1.0 : f32\n%z = splat %x : tile<8xf32>\nuse %z",
     ),
@@ -426,14 +495,19 @@ CASES: list[tuple[str, str]] = [
         "%x = constant true : i1\n%y = select %c, %x, %e : i1\nuse %y",
     ),
     (
-        "%y = if %c : f32 then {\n%x = constant 0.0 : f32\nyield %x\n} else {\n%x = constant -0.0 : f32\nyield %x\n}\nuse %y",
+        (
+            "%y = if %c : f32 then {\n%x = constant 0.0 : f32\nyield %x\n} else {\n"
+            "%x = constant -0.0 : f32\nyield %x\n}\nuse %y"
+        ),
         "%x = constant 0.0 : f32\n%z = constant -0.0 : f32\n%y = select %c, %x, %z : f32\nuse %y",
     ),
     # for
     *[
         (
-            f"%x = constant {lower} : i32\n%y = constant {upper} : i32\n%z = constant {step} : i32\n"
-            "%r = for %x, %y, %z, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = cast %0 : f32\n%3 = add %1, %2 : f32\nyield %3\n}\nuse %r",
+            f"%x = constant {lower} : i32\n%y = constant {upper} : i32\n"
+            f"%z = constant {step} : i32\n"
+            "%r = for %x, %y, %z, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = cast %0 : f32\n"
+            "%3 = add %1, %2 : f32\nyield %3\n}\nuse %r",
             after,
         )
         for lower, upper, step, after in (
@@ -443,49 +517,79 @@ CASES: list[tuple[str, str]] = [
         )
     ],
     (
-        "%r = for %i, %i, %j, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r",
+        (
+            "%r = for %i, %i, %j, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\n"
+            "yield %2\n}\nuse %r"
+        ),
         "use %f",
     ),
     (
-        "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) {\n%3 = add %2, %1 : f32\nyield %1, %3\n}\nuse %r, %r2",
-        "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) {\n%3 = add %2, %f : f32\nyield %f, %3\n}\nuse %f, %r2",
+        (
+            "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) "
+            "{\n%3 = add %2, %1 : f32\nyield %1, %3\n}\nuse %r, %r2"
+        ),
+        (
+            "%r, %r2 = for %i, %j, %n, inits=[%f, %g] : f32, f32 body(%0: i32, %1: f32, %2: f32) "
+            "{\n%3 = add %2, %f : f32\nyield %f, %3\n}\nuse %f, %r2"
+        ),
     ),
     # while
     (
-        "%r, %r2 = while %f : f32, f32 before(%0: f32) {\n%1 = constant false : i1\n%2 = neg %0 : f32\ncondition %1, values=[%2, %0]\n} "
+        "%r, %r2 = while %f : f32, f32 before(%0: f32) {\n%1 = constant false : i1\n"
+        "%2 = neg %0 : f32\ncondition %1, values=[%2, %0]\n} "
         "after(%0: f32, %1: f32) {\nyield %1\n}\nuse %r, %r2",
         "%2 = neg %f : f32\nuse %2, %f",
     ),
     (
-        "%r = while %i : f32 before(%0: i32) {\n%1 = cmp %0, %j {predicate = lt} : i1\ncondition %1, values=[%f]\n} "
+        "%r = while %i : f32 before(%0: i32) {\n%1 = cmp %0, %j {predicate = lt} : i1\n"
+        "condition %1, values=[%f]\n} "
         "after(%0: f32) {\nstore %p, %0\n%1 = cast %0 : i32\nyield %1\n}\nuse %r",
-        "%r = while %i : f32 before(%0: i32) {\n%1 = cmp %0, %j {predicate = lt} : i1\ncondition %1, values=[%f]\n} "
+        "%r = while %i : f32 before(%0: i32) {\n%1 = cmp %0, %j {predicate = lt} : i1\n"
+        "condition %1, values=[%f]\n} "
         "after(%0: f32) {\nstore %p, %f\n%1 = cast %f : i32\nyield %1\n}\nuse %f",
     ),
     (
-        "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n%2 = cmp %0, %1 {predicate = lt} : i1\ncondition %2, values=[%0, %1]\n} "
+        "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n"
+        "%2 = cmp %0, %1 {predicate = lt} : i1\ncondition %2, values=[%0, %1]\n} "
         "after(%0: i32, %1: i32) {\n%2 = add %0, %1 : i32\nyield %2, %1\n}\nuse %r, %r2",
-        "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n%2 = cmp %0, %n {predicate = lt} : i1\ncondition %2, values=[%0, %n]\n} "
+        "%r, %r2 = while %i, %n : i32, i32 before(%0: i32, %1: i32) {\n"
+        "%2 = cmp %0, %n {predicate = lt} : i1\ncondition %2, values=[%0, %n]\n} "
         "after(%0: i32, %1: i32) {\n%2 = add %0, %n : i32\nyield %2, %n\n}\nuse %r, %n",
     ),
     # between bounds
     (
-        "%x = constant 4 : i32\n%y = constant 7 : i32\n%z = min %n, %x : i32\n%a2 = constant 0 : i32\n%b2 = constant 1 : i32\n"
+        "%x = constant 4 : i32\n%y = constant 7 : i32\n%z = min %n, %x : i32\n"
+        "%a2 = constant 0 : i32\n%b2 = constant 1 : i32\n"
         "for %a2, %z, %b2 body(%0: i32) {\n%1 = rem %0, %y : i32\nuse %1\nyield\n}",
-        "%x = constant 4 : i32\n%z = min %n, %x : i32\n%a2 = constant 0 : i32\n%b2 = constant 1 : i32\nfor %a2, %z, %b2 body(%0: i32) {\nuse %0\nyield\n}",
+        (
+            "%x = constant 4 : i32\n%z = min %n, %x : i32\n%a2 = constant 0 : i32\n"
+            "%b2 = constant 1 : i32\nfor %a2, %z, %b2 body(%0: i32) {\nuse %0\nyield\n}"
+        ),
     ),
     (
-        "%x = arange {start = 0, end = 8} : tile<8xi32>\n%y = constant 8 : i32\n%z = splat %y : tile<8xi32>\n%r = div %x, %z : tile<8xi32>\nuse %r",
+        (
+            "%x = arange {start = 0, end = 8} : tile<8xi32>\n%y = constant 8 : i32\n"
+            "%z = splat %y : tile<8xi32>\n%r = div %x, %z : tile<8xi32>\nuse %r"
+        ),
         "%x = constant 0 : i32\n%y = splat %x : tile<8xi32>\nuse %y",
     ),
     (
-        "%x = program_id 0 : i32\n%y = constant 0 : i32\n%z = cmp %x, %y {predicate = ge} : i1\nuse %z",
+        (
+            "%x = program_id 0 : i32\n%y = constant 0 : i32\n"
+            "%z = cmp %x, %y {predicate = ge} : i1\nuse %z"
+        ),
         "%z = constant true : i1\nuse %z",
     ),
     # what a constant scales
     (
-        "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = mul %f, %x : f32\n%r = select %c, %y, %z : f32\nuse %r",
-        "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = select %c, %y, %f : f32\n%r = mul %z, %x : f32\nuse %r",
+        (
+            "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = mul %f, %x : f32\n"
+            "%r = select %c, %y, %z : f32\nuse %r"
+        ),
+        (
+            "%x = constant 3.0 : f32\n%y = constant inf : f32\n%z = select %c, %y, %f : f32\n"
+            "%r = mul %z, %x : f32\nuse %r"
+        ),
     ),
     (
         "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
@@ -493,20 +597,33 @@ CASES: list[tuple[str, str]] = [
         + "%d = sub %z, %a : tile<4x8xf32>\nuse %r, %d",
         "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
         + _reduced("a", "max")
-        + "%x3 = constant 3.0 : f32\n%y2 = splat %x3 : tile<4xf32>\n%r2 = mul %r, %y2 : tile<4xf32>\n%d = sub %z, %a : tile<4x8xf32>\nuse %r2, %d",
+        + (
+            "%x3 = constant 3.0 : f32\n%y2 = splat %x3 : tile<4xf32>\n"
+            "%r2 = mul %r, %y2 : tile<4xf32>\n%d = sub %z, %a : tile<4x8xf32>\nuse %r2, %d"
+        ),
     ),
     (
-        "%x = constant 0.125 : f32\n%y = constant 3.0 : f32\n%z = mul %f, %x : f32\n%d = mul %z, %y : f32\n%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\nuse %q2",
-        "%x = constant 0.375 : f32\n%d = mul %f, %x : f32\n%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\nuse %q2",
+        (
+            "%x = constant 0.125 : f32\n%y = constant 3.0 : f32\n%z = mul %f, %x : f32\n"
+            "%d = mul %z, %y : f32\n%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\nuse %q2"
+        ),
+        (
+            "%x = constant 0.375 : f32\n%d = mul %f, %x : f32\n%r = sub %d, %g : f32\n"
+            "%q2 = exp2 %r : f32\nuse %q2"
+        ),
     ),
     (
-        "%z = constant 3 : i64\n%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
-        "%x = descriptor_extent %d {axis = 0} : i64\n%y = descriptor_stride %d {axis = 0} : i64\nuse %x, %y",
+        "%z = constant 3 : i64\n"
+        "%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
+        "%x = descriptor_extent %d {axis = 0} : i64\n%y = descriptor_stride %d {axis = 0} : i64\n"
+        "use %x, %y",
         "%z = constant 3 : i64\nuse %l, %z",
     ),
     (
-        "%z = constant 3 : i64\n%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
-        "%x = descriptor_extent %d {axis = 1} : i64\n%y = descriptor_stride %d {axis = 1} : i64\nuse %x, %y",
+        "%z = constant 3 : i64\n"
+        "%d = make_descriptor %p, shape=[%l, %z], strides=[%z, %l] : desc<4x8xf32>\n"
+        "%x = descriptor_extent %d {axis = 1} : i64\n%y = descriptor_stride %d {axis = 1} : i64\n"
+        "use %x, %y",
         "%z = constant 3 : i64\nuse %z, %l",
     ),
 ]
@@ -524,10 +641,18 @@ UNTOUCHED: list[str] = [
     "%x = constant 3.0 : f32\n%y = div %f, %x : f32\nuse %y",
     "%x = constant 3.0 : f64\n%z = cast %f : f64\n%y = div %z, %x : f64\nuse %y",
     "%x = constant 0.0 : f32\n%y = div %f, %x : f32\nuse %y",
-    "%x = constant 32768.0 : f16\n%y = constant 65536.0 : f16\n%z = div %h, %y : f16\nuse %x, %z",  # the divisor is infinite in f16
-    "%x = constant 1.7014118346046923e+38 : f32\n%y = constant 1e-45 : f32\n%z = div %f, %y : f32\nuse %x, %z",  # 1 / c overflows
-    "%x = constant 1.0 : f32\n%y = constant 2.0 : f32\n%z = add %f, %x : f32\n%r = add %z, %y : f32\nuse %r",  # floats do not associate
-    # a fused operation rounds where it stands; a product or sum in its place might be fused with its neighbours
+    # the divisor is infinite in f16
+    "%x = constant 32768.0 : f16\n%y = constant 65536.0 : f16\n%z = div %h, %y : f16\nuse %x, %z",
+    (
+        "%x = constant 1.7014118346046923e+38 : f32\n%y = constant 1e-45 : f32\n"
+        "%z = div %f, %y : f32\nuse %x, %z"
+    ),  # 1 / c overflows
+    (
+        "%x = constant 1.0 : f32\n%y = constant 2.0 : f32\n%z = add %f, %x : f32\n"
+        "%r = add %z, %y : f32\nuse %r"
+    ),  # floats do not associate
+    # a fused operation rounds where it stands; a product or sum in its place might be fused with
+    # its neighbours
     "%x = constant 0.0 : f32\n%y = fma %f, %g, %x : f32\nuse %y",
     "%x = constant -0.0 : f32\n%y = fma %f, %g, %x : f32\nuse %y",
     "%x = constant 1.0 : f32\n%y = fma %f, %x, %g : f32\nuse %y",
@@ -540,22 +665,38 @@ UNTOUCHED: list[str] = [
     "%x = abs %h : f16\n%y = cast %x : f32\nuse %x, %y",
     "%x = cast %l : i32\n%y = cast %x : i1\nuse %y",  # a truncation may give zero
     "%x = cast %h : bf16\n%y = cast %x : f32\nuse %y",
-    "%x = constant 2147483647 : i32\n%y = addptr %p, %x : ptr<f32>\n%z = addptr %y, %x : ptr<f32>\nuse %z",  # the sum wraps
+    (
+        "%x = constant 2147483647 : i32\n%y = addptr %p, %x : ptr<f32>\n"
+        "%z = addptr %y, %x : ptr<f32>\nuse %z"
+    ),  # the sum wraps
     "%x = constant inf : f32\n%y = min %f, %x : f32\nuse %y",  # NaN
     "%y = div %i, %i : i32\nuse %y",  # 0 / 0 is 0
     "%x = constant 1.0 : f32\n%y = exp %x : f32\nuse %y",  # only a bound on the error is promised
     "%y = reshape %a {reorder = true} : tile<8x4xf32>\nuse %y",
-    "%x = cmp %f, %g {predicate = lt} : i1\n%z = constant true : i1\n%y = xor %x, %z : i1\nuse %y",  # NaN
-    "%x = splat %f : tile<8xf32>\n%y = splat %g : tile<8xf32>\n%z = join %x, %y : tile<8x2xf32>\nuse %z",
+    # NaN
+    "%x = cmp %f, %g {predicate = lt} : i1\n%z = constant true : i1\n%y = xor %x, %z : i1\nuse %y",
+    (
+        "%x = splat %f : tile<8xf32>\n%y = splat %g : tile<8xf32>\n"
+        "%z = join %x, %y : tile<8x2xf32>\nuse %z"
+    ),
     "%y = dot %a, %b, %k : tile<4x16xf32>\n%z = add %y, %k : tile<4x16xf32>\nuse %z",
-    "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n%z = dot %a, %b, %y : tile<4x16xf32>\n%r = add %z, %k : tile<4x16xf32>\nuse %r, %z",
+    (
+        "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n"
+        "%z = dot %a, %b, %y : tile<4x16xf32>\n%r = add %z, %k : tile<4x16xf32>\nuse %r, %z"
+    ),
     # of a product before the loop the loop would make one an iteration
-    "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n%z = dot %a, %b, %y : tile<4x16xf32>\n"
-    "%r = for %i, %j, %n, inits=[%k] : tile<4x16xf32> body(%0: i32, %1: tile<4x16xf32>) {\n%2 = add %z, %1 : tile<4x16xf32>\nyield %2\n}\nuse %r",
+    "%x = constant 0.0 : f32\n%y = splat %x : tile<4x16xf32>\n"
+    "%z = dot %a, %b, %y : tile<4x16xf32>\n"
+    "%r = for %i, %j, %n, inits=[%k] : tile<4x16xf32> body(%0: i32, %1: tile<4x16xf32>) {\n"
+    "%2 = add %z, %1 : tile<4x16xf32>\nyield %2\n}\nuse %r",
     "%y, %z = split %x2 : tile<8xf32>, tile<8xf32>\n%r = join %z, %y : tile<8x2xf32>\nuse %r",
     "%x = constant false : i1\n%y = load %p, mask=%x {volatile = true} : f32\nuse %y",
-    "%x = constant 0 : i32\n%y = constant 3 : i32\n%z = constant 2 : i32\nfor %x, %y, %z body(%0: i32) {\nuse %0\nyield\n}",  # two trips
-    "%y = if %c : tile<8xf32> then {\nyield %t\n} else {\nyield %s\n}\nuse %y",  # only scalars become selects
+    (
+        "%x = constant 0 : i32\n%y = constant 3 : i32\n%z = constant 2 : i32\n"
+        "for %x, %y, %z body(%0: i32) {\nuse %0\nyield\n}"
+    ),  # two trips
+    # only scalars become selects
+    "%y = if %c : tile<8xf32> then {\nyield %t\n} else {\nyield %s\n}\nuse %y",
     # an infinity in fp8 comes back finite
     "%x = cast %e5 : f32\n%y = cast %x : f8e5m2\nuse %y",
     "%y = max %e5, %e5 : f8e5m2\nuse %y",
@@ -570,12 +711,25 @@ UNTOUCHED: list[str] = [
     ],
     # bounds that leave both answers open, sums that may wrap, loops that count down
     "%x = constant 4 : i32\n%z = min %n, %x : i32\n%r = rem %z, %x : i32\nuse %r",
-    "%x = arange {start = 0, end = 9} : tile<9xi32>\n%y = constant 8 : i32\n%z = splat %y : tile<9xi32>\n%r = rem %x, %z : tile<9xi32>\nuse %r",
-    "%x = program_id 0 : i32\n%y = constant 1 : i32\n%z = add %x, %y : i32\n%r = cmp %z, %y {predicate = ge} : i1\nuse %r",
-    "%x = constant 9 : i32\n%y = constant -1 : i32\nfor %x, %n, %y body(%0: i32) {\n%1 = rem %0, %x : i32\nuse %1\nyield\n}",
-    # a factor may be negative, its products be read by others; a sum is rounded as its terms are scaled; positions of equal products are those of others
+    (
+        "%x = arange {start = 0, end = 9} : tile<9xi32>\n%y = constant 8 : i32\n"
+        "%z = splat %y : tile<9xi32>\n%r = rem %x, %z : tile<9xi32>\nuse %r"
+    ),
+    (
+        "%x = program_id 0 : i32\n%y = constant 1 : i32\n%z = add %x, %y : i32\n"
+        "%r = cmp %z, %y {predicate = ge} : i1\nuse %r"
+    ),
+    (
+        "%x = constant 9 : i32\n%y = constant -1 : i32\nfor %x, %n, %y body(%0: i32) {\n"
+        "%1 = rem %0, %x : i32\nuse %1\nyield\n}"
+    ),
+    # a factor may be negative, its products be read by others; a sum is rounded as its terms are
+    # scaled; positions of equal products are those of others
     *[
-        f"%x = constant {factor} : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
+        (
+            f"%x = constant {factor} : f32\n%y = splat %x : tile<4x8xf32>\n"
+            "%z = mul %a, %y : tile<4x8xf32>\n"
+        )
         + _reduced("z", name)
         + use
         for factor, name, use in (
@@ -585,13 +739,19 @@ UNTOUCHED: list[str] = [
             ("inf", "max", "use %r"),
         )
     ],
-    "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n%n2 = constant 0 : i32\n%n3 = splat %n2 : tile<4x8xi32>\n"
-    "%r, %i2 = reduce %z, %n3 {axis = 1} : tile<4xf32>, tile<4xi32> combine(%0: f32, %1: i32, %2: f32, %3: i32) {\n"
+    "%x = constant 3.0 : f32\n%y = splat %x : tile<4x8xf32>\n%z = mul %a, %y : tile<4x8xf32>\n"
+    "%n2 = constant 0 : i32\n%n3 = splat %n2 : tile<4x8xi32>\n"
+    "%r, %i2 = reduce %z, %n3 {axis = 1} : tile<4xf32>, tile<4xi32> combine(%0: f32, %1: i32, "
+    "%2: f32, %3: i32) {\n"
     "%4 = max %0, %2 : f32\n%5 = max %1, %3 : i32\nyield %4, %5\n}\nuse %r, %i2",
-    "%x = constant 3.0 : f32\n%y = constant 1.0 : f32\n%z = mul %f, %x : f32\n%r = select %c, %y, %z : f32\nuse %r",
+    (
+        "%x = constant 3.0 : f32\n%y = constant 1.0 : f32\n%z = mul %f, %x : f32\n"
+        "%r = select %c, %y, %z : f32\nuse %r"
+    ),
     # products that are rounded twice, or that others read, or whose exponential may overflow
     *[
-        f"%x = constant {first} : f32\n%y = constant {second} : f32\n%z = mul %f, %x : f32\n%d = mul %z, %y : f32\n"
+        f"%x = constant {first} : f32\n%y = constant {second} : f32\n%z = mul %f, %x : f32\n"
+        "%d = mul %z, %y : f32\n"
         f"%r = sub %d, %g : f32\n%q2 = exp2 %r : f32\n{use}"
         for first, second, use in (
             ("0.375", "3.0", "use %q2"),
@@ -601,7 +761,10 @@ UNTOUCHED: list[str] = [
             ("0.125", "1e+30", "use %q2"),
         )
     ],
-    "%x = constant 16 : i32\n%y = add %i, %x : i32\n%z = hint %y {divisibility = [16]} : i32\nuse %z",
+    (
+        "%x = constant 16 : i32\n%y = add %i, %x : i32\n"
+        "%z = hint %y {divisibility = [16]} : i32\nuse %z"
+    ),
 ]
 
 

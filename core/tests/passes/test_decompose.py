@@ -1,4 +1,5 @@
-"""The catalogue of decompositions: what each makes, as text, and that it means the same, on the reference."""
+"""The catalogue of decompositions: what each makes, as text, and that it means the same, on the
+reference."""
 
 from __future__ import annotations
 
@@ -106,7 +107,10 @@ def test_what_is_lowered_stays() -> None:
 
 
 def test_a_descriptor_that_nothing_reads_is_taken_apart_where_none_is_lowered() -> None:
-    text = "tilewright.ir 1.0\n\nkernel @k(%d: desc<4x8xf32>, %n: i32, %out: ptr<i32>) {\n  store %out, %n\n  return\n}\n"
+    text = (
+        "tilewright.ir 1.0\n\nkernel @k(%d: desc<4x8xf32>, %n: i32, %out: ptr<i32>) {\n"
+        "  store %out, %n\n  return\n}\n"
+    )
     module = parse_module(text)
     assert decompose(module, {"store"})
     verify(module)
@@ -139,15 +143,24 @@ def test_remaining_operations() -> None:
 TEXTS = {
     ("min_of_floats", ("min",)): (
         "%r = min %f, %g : f32\nuse %r",
-        '%d1 = cmp %f, %g {predicate = "lt"} : i1\n%d2 = cmp %g, %g {predicate = "ne"} : i1\n%d3 = or %d1, %d2 : i1\n%r = select %d3, %f, %g : f32\nuse %r',
+        (
+            '%d1 = cmp %f, %g {predicate = "lt"} : i1\n%d2 = cmp %g, %g {predicate = "ne"} : i1\n'
+            "%d3 = or %d1, %d2 : i1\n%r = select %d3, %f, %g : f32\nuse %r"
+        ),
     ),
     ("max_of_integers", ("max",)): (
         '%r = max %v, %w {nan = "propagate"} : tile<8xi32>\nuse %r',
-        '%d1 = cmp %v, %w {predicate = "gt"} : tile<8xi1>\n%r = select %d1, %v, %w : tile<8xi32>\nuse %r',
+        (
+            '%d1 = cmp %v, %w {predicate = "gt"} : tile<8xi1>\n'
+            "%r = select %d1, %v, %w : tile<8xi32>\nuse %r"
+        ),
     ),
     ("neg_of_a_float", ("neg",)): (
         "%r = neg %f : f32\nuse %r",
-        "%d1 = bitcast %f : u32\n%d2 = constant {value = 2147483648} : u32\n%d3 = xor %d1, %d2 : u32\n%r = bitcast %d3 : f32\nuse %r",
+        (
+            "%d1 = bitcast %f : u32\n%d2 = constant {value = 2147483648} : u32\n"
+            "%d3 = xor %d1, %d2 : u32\n%r = bitcast %d3 : f32\nuse %r"
+        ),
     ),
     ("expand_dims", ("expand_dims",)): (
         "%r = expand_dims %t {axis = 1} : tile<8x1xf32>\nuse %r",
@@ -159,13 +172,20 @@ TEXTS = {
     ),
     ("unsplat", ("unsplat",)): (
         "%r = unsplat %o : f32\nuse %r",
-        "%q1 = reshape %o : tile<1xf32>\n%r = reduce %q1 {axis = 0} : f32 combine(%a1: f32, %b1: f32) {\n yield %a1\n}\nuse %r",
+        (
+            "%q1 = reshape %o : tile<1xf32>\n"
+            "%r = reduce %q1 {axis = 0} : f32 combine(%a1: f32, %b1: f32) {\n yield %a1\n}\n"
+            "use %r"
+        ),
     ),
     ("join", ("join",)): (
         "%r = join %t, %s : tile<8x2xf32>\nuse %r",
-        "%d4 = constant {value = 0} : i32\n%d1 = arange {start = 0, end = 2} : tile<2xi32>\n%d2 = reshape %d1 : tile<1x2xi32>\n"
-        '%d3 = broadcast %d2 : tile<8x2xi32>\n%d5 = splat %d4 : tile<8x2xi32>\n%e1 = cmp %d3, %d5 {predicate = "eq"} : tile<8x2xi1>\n'
-        "%t1 = reshape %t : tile<8x1xf32>\n%t2 = broadcast %t1 : tile<8x2xf32>\n%s1 = reshape %s : tile<8x1xf32>\n%s2 = broadcast %s1 : tile<8x2xf32>\n"
+        "%d4 = constant {value = 0} : i32\n%d1 = arange {start = 0, end = 2} : tile<2xi32>\n"
+        "%d2 = reshape %d1 : tile<1x2xi32>\n"
+        "%d3 = broadcast %d2 : tile<8x2xi32>\n%d5 = splat %d4 : tile<8x2xi32>\n"
+        '%e1 = cmp %d3, %d5 {predicate = "eq"} : tile<8x2xi1>\n'
+        "%t1 = reshape %t : tile<8x1xf32>\n%t2 = broadcast %t1 : tile<8x2xf32>\n"
+        "%s1 = reshape %s : tile<8x1xf32>\n%s2 = broadcast %s1 : tile<8x2xf32>\n"
         "%r = select %e1, %t2, %s2 : tile<8x2xf32>\nuse %r",
     ),
 }
@@ -463,7 +483,8 @@ def test_rounding_near_ties_and_where_there_is_no_fraction(element: Type) -> Non
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
 def test_sines_of_large_numbers_without_f64(name: str) -> None:
-    """Against the function by f64, which is within the bound of the exact one: of random numbers, and of those next to multiples of a quarter turn."""
+    """Against the function by f64, which is within the bound of the exact one: of random numbers,
+    and of those next to multiples of a quarter turn."""
     rng = np.random.default_rng(9)
     near = (
         np.arange(1, 2000, dtype=np.float64) * 2.0 ** rng.integers(4, 60, 1999) * (np.pi / 2)

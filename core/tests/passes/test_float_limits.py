@@ -1,4 +1,5 @@
-"""Limits of floats: clamps have them whatever is clamped, and what may let a larger number through has none."""
+"""Limits of floats: clamps have them whatever is clamped, and what may let a larger number through
+has none."""
 
 from __future__ import annotations
 
@@ -54,13 +55,16 @@ def test_limits(name: str) -> None:
 
 def test_tiles_and_wider_types_keep_limits() -> None:
     lines = (
-        "%h = cast %x : f16", "%one = constant 1.0 : f16", "%t = splat %h : tile<4xf16>", "%ones = splat %one : tile<4xf16>",
-        "%r = min %t, %ones : tile<4xf16>", "%m = max %r, %ones : tile<4xf16>", "%w = cast %m : tile<4xf32>",
+        "%h = cast %x : f16", "%one = constant 1.0 : f16", "%t = splat %h : tile<4xf16>",
+        "%ones = splat %one : tile<4xf16>",
+        "%r = min %t, %ones : tile<4xf16>", "%m = max %r, %ones : tile<4xf16>",
+        "%w = cast %m : tile<4xf32>",
         "%p = splat %out : tile<4xptr<f32>>", "store %p, %w",
     )  # fmt: skip
     text = "\n      ".join(lines)
     module = parse_module(
-        f"tilewright.ir 1.0\n    kernel @k(%out: ptr<f32>, %x: f32) {{\n      {text}\n      return\n    }}\n"
+        f"tilewright.ir 1.0\n    kernel @k(%out: ptr<f32>, %x: f32) {{\n      {text}\n"
+        f"      return\n    }}\n"
     )
     (store,) = [operation for operation in module.kernel.walk() if operation.name == "store"]
     assert float_limits(store.operands[1]) == (1.0, 1.0)

@@ -89,7 +89,8 @@ def draw(rng: np.random.Generator, type_: Type) -> Any:
 
 
 def compare(build: Any, count: int = 24, expect: float = 0.5) -> None:
-    """Build ``count`` results of one type; run them as they are and folded. At least a share of ``expect`` must fold."""
+    """Build ``count`` results of one type; run them as they are and folded. At least a share of
+    ``expect`` must fold."""
     module = Module()
     function = module.add(Function("k", ()))
     b = Builder.at_end(function.body)

@@ -1,4 +1,5 @@
-"""Laws of integers between bounds: a loop computes with its counter before and after they are applied, on the reference, at the bounds and beside them."""
+"""Laws of integers between bounds: a loop computes with its counter before and after they are
+applied, on the reference, at the bounds and beside them."""
 
 from __future__ import annotations
 

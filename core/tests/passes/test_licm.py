@@ -36,9 +36,13 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "reductions": (
         loop(
-            "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\nuse %x"
+            "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n"
+            "%3 = add %1, %2 : f32\nyield %3\n}\nuse %x"
         ),
-        "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\nyield %3\n}\n"
+        (
+            "%x = reduce %t {axis = 0} : f32 combine(%1: f32, %2: f32) {\n%3 = add %1, %2 : f32\n"
+            "yield %3\n}\n"
+        )
         + loop("use %x"),
     ),
     "divisions by constants": (
@@ -58,16 +62,22 @@ CASES: dict[str, tuple[str, str]] = {
         BOUNDS + "%y = load %p : f32\n" + certain("use %y"),
     ),
     "from both regions of a while, loads from the first": (
-        "while before {\n%x = load %p : f32\n%y = neg %g : f32\n%z = cmp %x, %y {predicate = lt} : i1\ncondition %z\n} "
+        "while before {\n%x = load %p : f32\n%y = neg %g : f32\n"
+        "%z = cmp %x, %y {predicate = lt} : i1\ncondition %z\n} "
         "after {\n%x = neg %f : f32\n%y = load %q : tile<8xf32>\nuse %x, %y\nyield\n}",
-        "%x = load %p : f32\n%y = neg %g : f32\n%z = cmp %x, %y {predicate = lt} : i1\n%x1 = neg %f : f32\n"
-        "while before {\ncondition %z\n} after {\n%y1 = load %q : tile<8xf32>\nuse %x1, %y1\nyield\n}",
+        "%x = load %p : f32\n%y = neg %g : f32\n%z = cmp %x, %y {predicate = lt} : i1\n"
+        "%x1 = neg %f : f32\n"
+        "while before {\ncondition %z\n} after {\n%y1 = load %q : tile<8xf32>\nuse %x1, %y1\n"
+        "yield\n}",
     ),
 }
 
 STAYS: dict[str, str] = {
     "what depends on the iteration": loop("%x = neg %0 : i32\n%y = neg %x : i32\nuse %y"),
-    "what depends on a carried value": "%r = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\nyield %2\n}\nuse %r",
+    "what depends on a carried value": (
+        "%r = for %i, %j, %n, inits=[%f] : f32 body(%0: i32, %1: f32) {\n%2 = neg %1 : f32\n"
+        "yield %2\n}\nuse %r"
+    ),
     "with no_licm": loop("%x = neg %f : f32\nuse %x", attributes=" {no_licm = true}"),
     "a load of a loop that may not run": loop("%y = load %p : f32\nuse %y"),
     "a load of a loop of no iteration": "%lo = constant 4 : i32\n%hi = constant 4 : i32\n"
@@ -88,7 +98,8 @@ STAYS: dict[str, str] = {
     "what a branch may not reach": BOUNDS
     + certain("if %c then {\n%x = load %p : f32\nuse %x\nyield\n} else {\nyield\n}"),
     "a reduction whose combination may trap": loop(
-        "%x = reduce %v {axis = 0} : i32 combine(%1: i32, %2: i32) {\n%3 = div %1, %2 : i32\nyield %3\n}\nuse %x"
+        "%x = reduce %v {axis = 0} : i32 combine(%1: i32, %2: i32) {\n%3 = div %1, %2 : i32\n"
+        "yield %3\n}\nuse %x"
     ),
 }
 

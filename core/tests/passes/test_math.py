@@ -1,4 +1,5 @@
-"""The pass that expands math operations: what remains, and that it means the same, on the reference."""
+"""The pass that expands math operations: what remains, and that it means the same, on the
+reference."""
 
 import numpy as np
 import pytest

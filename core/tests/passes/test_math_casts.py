@@ -1,4 +1,5 @@
-"""Conversions of bf16 and the fp8 kinds: every encoding of the narrow formats, dense samples of the wide ones."""
+"""Conversions of bf16 and the fp8 kinds: every encoding of the narrow formats, dense samples of the
+wide ones."""
 
 import math
 
@@ -100,7 +101,8 @@ def evaluate(function, x):
 
 
 def exact(number, format_, rounding):
-    """The encoding of a Python number by the definition of rounding; None for NaN. Rounding towards zero stays finite."""
+    """The encoding of a Python number by the definition of rounding; None for NaN. Rounding towards
+    zero stays finite."""
     if isinstance(number, float) and math.isnan(number):
         return None
     if rounding == "rtne":
@@ -134,8 +136,10 @@ BY_DEFINITION = 16
 
 
 def by_table(numbers, format_, rounding):
-    """The encodings of an array of float64 in a format of at most 16 bits, and for which numbers the table of its finite numbers says them: for those
-    below the greatest. The table is that of the encodings; differences to a neighbour are exact in float64, or too great for their rounding to count."""
+    """The encodings of an array of float64 in a format of at most 16 bits, and for which numbers
+    the table of its finite numbers says them: for those below the greatest. The table is that of
+    the encodings; differences to a neighbour are exact in float64, or too great for their rounding
+    to count."""
     codes = np.arange(largest(format_) + 1)
     table = np.asarray(numbers_of(format_, codes.astype(f"u{format_.bits // 8}")))
     said = np.abs(numbers) < table[-1]
@@ -151,7 +155,8 @@ def by_table(numbers, format_, rounding):
 
 
 def check(source, result, rounding, x, numbers):
-    """Compare with the definition, number by number; where a table rounds as well, or all that is as great is rounded alike, with one in BY_DEFINITION."""
+    """Compare with the definition, number by number; where a table rounds as well, or all that is
+    as great is rounded alike, with one in BY_DEFINITION."""
     found = evaluate(cast_function(source, result, rounding), x).view(f"u{result.bits // 8}")
     nan, places = is_nan(found, result), range(len(numbers))
     if result.bits <= 16 and isinstance(source, FloatType):
@@ -208,7 +213,8 @@ def test_every_number_of_16_bits(source, result, rounding):
 
 
 def interesting(source, result):
-    """Random encodings of the source, and its numbers at and next to those of the result and the ties between them."""
+    """Random encodings of the source, and its numbers at and next to those of the result and the
+    ties between them."""
     random = np.random.default_rng(11)
     unsigned = f"u{source.bits // 8}"
     codes = (
@@ -261,7 +267,8 @@ def test_wide_floats(source, result, rounding):
 
 @pytest.mark.parametrize("result", [type_ for type_ in FOREIGN if str(type_) in ML_DTYPES])
 def test_f32_agrees_with_ml_dtypes(result):
-    """Every 1021st float32; NaNs by class. The conversions of ml_dtypes do not saturate, ours to fp8 do."""
+    """Every 1021st float32; NaNs by class. The conversions of ml_dtypes do not saturate, ours to
+    fp8 do."""
     x = np.arange(0, 1 << 32, 1021, dtype=np.uint64).astype(np.uint32).view(np.float32)
     found = evaluate(cast_function(F32, result), x)
     expected = saturated(x, result).astype(ML_DTYPES[str(result)]).view(f"u{result.bits // 8}")

@@ -96,7 +96,8 @@ def emit(writer, operation, operands):
             0 if floating else 1 if source.signed else 2
         ]
         return writer.emit(
-            f"{'f' if floating else 'i'}cmp {predicate} {vector(source)} {operands[0]}, {operands[1]}"
+            f"{'f' if floating else 'i'}cmp {predicate} {vector(source)} {operands[0]}, "
+            f"{operands[1]}"
         )
     if name == "select":
         return writer.emit(
@@ -282,7 +283,8 @@ def test_f32_error_over_the_whole_range(name, native):
 
 @pytest.mark.parametrize("name", ["tanh", "erf"])
 def test_functions_made_of_exp_are_as_good_with_the_operation(name):
-    """Within the strict bound where exp is; what a machine's own exp and quick division add is left to the relaxed one."""
+    """Within the strict bound where exp is; what a machine's own exp and quick division add is left
+    to the relaxed one."""
     x = floats(0, 1 << 32, 1009)
     with np.errstate(over="ignore"):
         error = ulp_error(
@@ -356,7 +358,8 @@ def test_f32_error_over_every_argument(name):
 
 
 def arguments_f64(name, count=700):
-    """Arguments that meet every branch: random encodings, and random numbers of the sizes where the function is lively."""
+    """Arguments that meet every branch: random encodings, and random numbers of the sizes where the
+    function is lively."""
     random = np.random.default_rng(7)
     encodings = random.integers(0, 1 << 64, count, dtype=np.uint64).view(np.float64)
     ranges = {
@@ -427,7 +430,8 @@ def test_f64_without_native_ldexp_agrees(name):
 
 
 def test_worst_case_of_the_reduction():
-    """The double nearest to a multiple of pi/2 (V. Lefevre, J.-M. Muller): its remainder is about 2**-60.9."""
+    """The double nearest to a multiple of pi/2 (V. Lefevre, J.-M. Muller): its remainder is about
+    2**-60.9."""
     x = np.asarray([6381956970095103.0 * 2.0**797])
     errors = (
         exact_error_f64("sin", x, compiled("sin", F64)(x)),

@@ -1,4 +1,5 @@
-"""The standard passes keep the meaning of programs: samples of every operation and random programs, before and after, on the reference."""
+"""The standard passes keep the meaning of programs: samples of every operation and random programs,
+before and after, on the reference."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_samples_with_calls_inlined() -> None:
 
 
 class Program:
-    """A random program: few types and shapes, many constants, so that laws apply; nothing undefined."""
+    """A random program: few types and shapes, many constants, so that laws apply; nothing
+    undefined."""
 
     SHAPES: tuple[tuple[int, ...], ...] = ((), (8,), (4, 8))
     TYPES: tuple[Type, ...] = (I1, I8, I32, U32, I64, F32, F16)
@@ -97,7 +99,8 @@ class Program:
     def value(
         self, type_: Type | None = None, kind: Callable[[Value], bool] = lambda value: True
     ) -> Value:
-        """A value of the type, or one for which ``kind`` holds: often a recent one, sometimes a constant."""
+        """A value of the type, or one for which ``kind`` holds: often a recent one, sometimes a
+        constant."""
         found = [
             value for value in self.pool if (type_ is None or value.type is type_) and kind(value)
         ]

@@ -10,15 +10,25 @@ from tilewright.ir.printer import print_module
 from tilewright.passes.descriptor_padding import mixed_paddings
 from tilewright.passes.descriptor_pointers import Expansion
 
-SIGNATURE = '%z: desc<4x8xf32>, %n: desc<4x8xf32> {padding = "nan"}, %i: desc<4x8xi32>, %j: desc<4x8xi32> {padding = "nan"}, %c: i1, %k: i32, %p: ptr<f32>'
-MADE = '%e = cast %k : i64\n%m = make_descriptor %p, shape=[%e, %e], strides=[%e, %e] {padding = "nan"} : desc<4x8xf32>\n'
+SIGNATURE = (
+    '%z: desc<4x8xf32>, %n: desc<4x8xf32> {padding = "nan"}, %i: desc<4x8xi32>, %j: '
+    'desc<4x8xi32> {padding = "nan"}, %c: i1, %k: i32, %p: ptr<f32>'
+)
+MADE = (
+    "%e = cast %k : i64\n"
+    '%m = make_descriptor %p, shape=[%e, %e], strides=[%e, %e] {padding = "nan"} : '
+    "desc<4x8xf32>\n"
+)
 TWO = "desc<4x8xf32>, desc<4x8xf32>"
 FOR = (
     "%r, %s = for %k, %k, %k, inits=[{inits}] : "
     + TWO
     + " body(%at: i32, %a: desc<4x8xf32>, %b: desc<4x8xf32>) {{\nyield {yields}\n}}"
 )
-WHILE = "%r = while %z : desc<4x8xf32> before(%a: desc<4x8xf32>) {{\ncondition %c, values=[{forwarded}]\n}} after(%d: desc<4x8xf32>) {{\nyield {yields}\n}}"
+WHILE = (
+    "%r = while %z : desc<4x8xf32> before(%a: desc<4x8xf32>) {{\n"
+    "condition %c, values=[{forwarded}]\n}} after(%d: desc<4x8xf32>) {{\nyield {yields}\n}}"
+)
 
 
 def module_of(body: str) -> Module:
@@ -40,7 +50,10 @@ CASES: dict[str, tuple[str, set[str]]] = {
     ),
     "integers": ("%r = if %c : desc<4x8xi32> then {\nyield %i\n} else {\nyield %j\n}", set()),
     "a selection": (
-        "%r = select %c, %z, %n : desc<4x8xf32>\n%s = select %c, %r, %z : desc<4x8xf32>\n%t = select %c, %z, %z : desc<4x8xf32>",
+        (
+            "%r = select %c, %z, %n : desc<4x8xf32>\n%s = select %c, %r, %z : desc<4x8xf32>\n"
+            "%t = select %c, %z, %z : desc<4x8xf32>"
+        ),
         {"r", "s"},
     ),
     "a loop that replaces": (FOR.format(inits="%z, %n", yields="%n, %n"), {"r", "a"}),
@@ -59,7 +72,9 @@ def test_which_paddings_meet(name: str) -> None:
 
 def test_a_padding_that_the_kernel_decides_is_carried_beside_the_descriptor() -> None:
     module = module_of(
-        f"{CASES['a branch'][0]}\n%o = cast %k : i64\n%x = descriptor_load %r, offsets=[%k, %k] : tile<4x8xf32>\ndescriptor_store %z, %x, offsets=[%k, %k]"
+        f"{CASES['a branch'][0]}\n%o = cast %k : i64\n"
+        "%x = descriptor_load %r, offsets=[%k, %k] : tile<4x8xf32>\n"
+        "descriptor_store %z, %x, offsets=[%k, %k]"
     )
     Expansion(module.kernel).run()
     verify(module)

@@ -1,4 +1,5 @@
-"""The laws of scaled numbers hold to the last bit: before and after on the reference, with numbers that underflow, overflow and are none."""
+"""The laws of scaled numbers hold to the last bit: before and after on the reference, with numbers
+that underflow, overflow and are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arithmetic on floats that a target does not compute in: done in f32 and rounded, it is that of the narrow format to the bit, on the reference."""
+"""Arithmetic on floats that a target does not compute in: done in f32 and rounded, it is that of
+the narrow format to the bit, on the reference."""
 
 from __future__ import annotations
 
@@ -259,7 +260,8 @@ def test_text(check_pass: Any) -> None:
         lambda module: decompose(module, NAMES, ("f32",)),
         "%r = constant {value = 1.5} : f16\n%d = neg %h : f16\nuse %r, %d, %f",
         "%b1 = constant {value = 15872} : u16\n%r = bitcast %b1 : f16\n"
-        "%b2 = bitcast %h : u16\n%b3 = constant {value = 32768} : u16\n%b4 = xor %b2, %b3 : u16\n%d = bitcast %b4 : f16\nuse %r, %d, %f",
+        "%b2 = bitcast %h : u16\n%b3 = constant {value = 32768} : u16\n%b4 = xor %b2, %b3 : u16\n"
+        "%d = bitcast %b4 : f16\nuse %r, %d, %f",
     )
 
 

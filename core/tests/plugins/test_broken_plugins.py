@@ -1,4 +1,5 @@
-"""Plugins broken in every way, installed as wheels would be, beside ones that work: ``tilewright backends`` names each, and all else works."""
+"""Plugins broken in every way, installed as wheels would be, beside ones that work: ``tilewright
+backends`` names each, and all else works."""
 
 import json
 import os
@@ -35,7 +36,10 @@ class Sound:
 
 
 def with_hook(hook: str, body: str) -> str:
-    return f"{PRELUDE}\nclass Broken(Sound):\n    @hookimpl\n    def {hook}: {body}\nplugin = Broken(__name__[3:])\n"
+    return (
+        f"{PRELUDE}\nclass Broken(Sound):\n    @hookimpl\n    def {hook}: {body}\n"
+        "plugin = Broken(__name__[3:])\n"
+    )
 
 
 def manifest_with(changes: str) -> str:

@@ -46,7 +46,8 @@ def module_of(name: str, **hooks) -> types.ModuleType:
 
 @pytest.fixture
 def install(monkeypatch):
-    """Installs fake distributions: ``install(entry_point_name, module, distribution)``; ``install.registry()`` reads them all."""
+    """Installs fake distributions: ``install(entry_point_name, module, distribution)``;
+    ``install.registry()`` reads them all."""
     entries = []
 
     def add(name, module, distribution="vendor-wheel", version="3.1"):
@@ -250,7 +251,7 @@ def test_an_entry_point_that_two_paths_show_is_one_plugin(install):
     assert len(discovery._sources([entry, entry])) == 1
 
 
-def test_a_missing_backend_is_told_with_the_installed_ones_and_no_package_of_a_name_that_is_not_ours(
+def test_the_error_of_a_missing_backend_names_the_installed_ones_and_no_foreign_package(
     install,
 ):
     install(
@@ -262,7 +263,8 @@ def test_a_missing_backend_is_told_with_the_installed_ones_and_no_package_of_a_n
     assert str(raised.value) == "no backend named 'npu' is installed; installed: good"
 
 
-#: Requirements as a distribution states them: backends by their names and by their kinds of devices, and what else extras bring.
+#: Requirements as a distribution states them: backends by their names and by their kinds of
+#: devices, and what else extras bring.
 NEEDED = [
     "pluggy>=1.5",
     "tilewright-own; extra == 'all'",
@@ -380,7 +382,10 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     assert backend.call("tilewright_timer", device=backend.call("tilewright_devices")[0]) is None
     with pytest.raises(
         BackendError,
-        match=r"backend 'object' \(registered in this process\) failed in tilewright_target: ZeroDivisionError: oops.*report it to its authors",
+        match=(
+            r"backend 'object' \(registered in this process\) failed in tilewright_target: "
+            r"ZeroDivisionError: oops.*report it to its authors"
+        ),
     ) as raised:
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)

@@ -65,7 +65,8 @@ def backend() -> Iterator[Callable[[Vega], None]]:
 
 @pytest.fixture
 def ship(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """``ship(distribution, hook)``: a distribution with an emulator of vega, whose hook is a function."""
+    """``ship(distribution, hook)``: a distribution with an emulator of vega, whose hook is a
+    function."""
     entries: list[importlib.metadata.EntryPoint] = []
 
     def add(distribution: str, hook: Callable[..., Any] | None) -> None:

@@ -81,7 +81,8 @@ def test_one_that_does_not_load_is_named_and_left_out(place, said, hanging, monk
     assert [backend.name for backend in registry.backends()] == ["sound"]
     message = str(registry.broken()["hanging"])
     assert message.startswith(
-        f"backend 'hanging' (hanging-wheel 1.0, hanging) is disabled: it {said}: it did not end within 0.2 seconds; it is at "
+        f"backend 'hanging' (hanging-wheel 1.0, hanging) is disabled: it {said}: it did not "
+        "end within 0.2 seconds; it is at "
     )
     assert "TILEWRIGHT_PLUGIN_TIME_LIMIT" in message and "threading.py" in message
     with pytest.raises(BackendError, match=said):
@@ -95,7 +96,10 @@ def test_one_that_does_not_find_its_devices_is_asked_once(hanging, monkeypatch):
     for _ in range(2):
         with pytest.raises(
             BackendError,
-            match=r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is skipped: it did not end within",
+            match=(
+                r"backend 'hanging' \(hanging-wheel 1.0\) hangs in tilewright_devices, and is "
+                r"skipped: it did not end within"
+            ),
         ):
             devices(backend)
     assert plugin.asked == 1
@@ -165,7 +169,8 @@ def test_a_module_that_is_being_imported_may_need_a_plugin_that_imports_it(inter
 
 
 def test_a_finder_of_modules_may_load_plugins(monkeypatch):
-    """While a module is looked for, the import system holds a lock that other threads' imports wait for."""
+    """While a module is looked for, the import system holds a lock that other threads' imports wait
+    for."""
     monkeypatch.setenv("TILEWRIGHT_PLUGIN_TIME_LIMIT", LONG)
     plugin, found = Plugin("sound"), []
 

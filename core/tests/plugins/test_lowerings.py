@@ -1,4 +1,5 @@
-"""The table of lowerings that backends keep: what it takes, what it says of what is missing, and that regions are written in order."""
+"""The table of lowerings that backends keep: what it takes, what it says of what is missing, and
+that regions are written in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plugins that end the process which imports them are named, and those that do not are tried out once."""
+"""Plugins that end the process which imports them are named, and those that do not are tried out
+once."""
 
 import contextlib
 import os
@@ -124,7 +125,10 @@ def test_a_plugin_that_hangs_ends_with_the_process_that_tries_it_out(tmp_path):
         f"import os, time\nopen({str(tmp_path / 'part')!r}, 'w').write(str(os.getpid()))\n"
         f"os.rename({str(tmp_path / 'part')!r}, {str(tmp_path / 'started')!r})\ntime.sleep(1000)\n"
     )
-    code = f"from pathlib import Path\nfrom tilewright.plugins import probe\nprobe.try_out('vendor', '1', 'vendor_plugin', Path({str(tmp_path)!r}), 0)"
+    code = (
+        "from pathlib import Path\nfrom tilewright.plugins import probe\n"
+        f"probe.try_out('vendor', '1', 'vendor_plugin', Path({str(tmp_path)!r}), 0)"
+    )
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     trying = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path})
     started = tmp_path / "started"

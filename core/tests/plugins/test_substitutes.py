@@ -1,4 +1,5 @@
-"""A kernel that falls to the interpreter because a better backend is there and does not work says so once, with the reason."""
+"""A kernel that falls to the interpreter because a better backend is there and does not work says
+so once, with the reason."""
 
 import os
 import subprocess
@@ -34,7 +35,8 @@ def shipped(folder, distribution: str, entry: str, source: str) -> None:
 
 
 def run(folder, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The kernel, where of the backends only the interpreter and what lies in the folder are found."""
+    """The kernel, where of the backends only the interpreter and what lies in the folder are
+    found."""
     only = textwrap.dedent("""
         import importlib.metadata
         found = importlib.metadata.entry_points

@@ -415,7 +415,8 @@ def _become(job: dict[str, Any], handles: list[int]) -> tuple[CodeType, dict[str
         os.close(handle)
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    errors = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = errors
     sys.stderr.reconfigure(line_buffering=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     environment = job["environment"]

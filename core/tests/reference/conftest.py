@@ -21,7 +21,8 @@ LANES = 8
 
 
 class LineBuilder(Builder):
-    """A builder whose operations are on numbered lines: ``b.line(7)`` sets the line of what follows."""
+    """A builder whose operations are on numbered lines: ``b.line(7)`` sets the line of what
+    follows."""
 
     __slots__ = ()
 
@@ -86,7 +87,8 @@ class LineBuilder(Builder):
 def make_kernel(
     types: Sequence[Type], body: Callable[..., None], names: Sequence[str] = ()
 ) -> Module:
-    """A verified module whose kernel has arguments of ``types`` and the body ``body(builder, *arguments)``."""
+    """A verified module whose kernel has arguments of ``types`` and the body ``body(builder,
+    *arguments)``."""
     module = Module()
     names = list(names) or [f"arg{index}" for index in range(len(types))]
     function = module.add(Function("kernel", types, argument_names=names))
@@ -98,7 +100,8 @@ def make_kernel(
 
 
 def addresses(b: Builder, base: Value, shape: tuple[int, ...]) -> Value:
-    """Pointers to the first elements after ``base``, row-major, as a tile of ``shape`` (or ``base`` itself for ``()``)."""
+    """Pointers to the first elements after ``base``, row-major, as a tile of ``shape`` (or ``base``
+    itself for ``()``)."""
     if not shape:
         return base
     count = math.prod(shape)
@@ -111,7 +114,8 @@ def addresses(b: Builder, base: Value, shape: tuple[int, ...]) -> Value:
 def apply_operation(
     build: Callable[..., Any], operands: Sequence[tuple[Any, Type]], **options: Any
 ) -> Any:
-    """Apply ``build(builder, *values)`` to arrays (kept as the interpreter keeps them) of the given types; the results come back as arrays."""
+    """Apply ``build(builder, *values)`` to arrays (kept as the interpreter keeps them) of the given
+    types; the results come back as arrays."""
     holders: list[Any] = []
     kinds: list[Type] = []
 
@@ -185,7 +189,8 @@ def ints(count: int = 4 * LANES) -> np.ndarray[Any, Any]:
 
 @pytest.fixture
 def kernels() -> SimpleNamespace:
-    """``make(types, body, names)``, ``addresses(b, base, shape)``, ``apply(build, operands)``, ``run``, ``check``, ``only``, ``ints``."""
+    """``make(types, body, names)``, ``addresses(b, base, shape)``, ``apply(build, operands)``,
+    ``run``, ``check``, ``only``, ``ints``."""
     return SimpleNamespace(
         make=make_kernel,
         addresses=addresses,

@@ -1,4 +1,5 @@
-"""Elementwise operations against Python's own integers and rationals, on random and on extreme values."""
+"""Elementwise operations against Python's own integers and rationals, on random and on extreme
+values."""
 
 from __future__ import annotations
 
@@ -191,7 +192,8 @@ def test_booleans(kernels):
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
 def test_float_arithmetic_rounds_once(name, type_, kernels, rng):
-    """The exact result of finite numbers, by rationals, rounded by the definition; specials by IEEE's rules in float64. fp8 saturates."""
+    """The exact result of finite numbers, by rationals, rounded by the definition; specials by
+    IEEE's rules in float64. fp8 saturates."""
     a, b = floats(rng, type_), floats(rng, type_)
     got = kernels.apply(
         lambda k, x, y: getattr(k, name)(x, y), [(a, tile(type_)), (b, tile(type_))]
@@ -586,7 +588,8 @@ def test_constants_of_every_type(kernels):
 
 
 def test_sines_of_angles_next_to_a_multiple_of_a_quarter_turn_keep_all_digits(kernels):
-    # The rest of an angle that large is lost by C libraries that reduce it to three doubles. Values to 20 digits by arithmetic of 400.
+    # The rest of an angle that large is lost by C libraries that reduce it to three doubles. Values
+    # to 20 digits by arithmetic of 400.
     x = np.array([6381956970095103.0 * 2.0**797, 3.141592653589793, -355.0])
     sine, cosine = kernels.apply(lambda k, v: (k.sin(v), k.cos(v)), [(x, tile(F64, 3))])
     expected = np.array([1.0, 1.2246467991473531772e-16, 3.0144353359488449214e-05])

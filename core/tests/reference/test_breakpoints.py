@@ -1,4 +1,5 @@
-"""Breakpoints in kernels: the debugger sees the variables of the function they stand in, by name."""
+"""Breakpoints in kernels: the debugger sees the variables of the function they stand in, by
+name."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ GRID = (4, 1, 1)
 N = 8
 
 
-# -- arithmetic and promises ------------------------------------------------------------------------------------------------------------------------
+# -- arithmetic and promises -----------------------------------------------------------------------
 
 
 def binary(name, type_, a, c):
@@ -144,7 +144,7 @@ def test_assumptions_and_hints_are_held_to(kernels):
     assert kernels.check(body, [P32, I32, I32], [x, 8, 8], promises=False) == []
 
 
-# -- reports ----------------------------------------------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------
 
 
 def test_reports_carry_the_chain_of_calls(kernels):
@@ -165,7 +165,8 @@ def test_reports_carry_the_chain_of_calls(kernels):
         kernels.run(module, [0], (1, 1, 1), checked=CheckedOptions())
     assert str(caught.value) == (
         "the checked mode has 1 finding:\n"
-        "  lib.py:3:8 in divide, called from lib.py:9:0 in helper, called from kernel.py:20:4 in kernel: "
+        "  lib.py:3:8 in divide, called from lib.py:9:0 in helper, called from kernel.py:20:4 in "
+        "kernel: "
         "division-by-zero: integer division by zero; program (0, 0, 0)"
     )
     copy = pickle.loads(pickle.dumps(caught.value))

@@ -1,4 +1,5 @@
-"""The checked mode: accesses out of bounds and reads of memory that nothing wrote are found with their line, and nothing in kernels that are right."""
+"""The checked mode: accesses out of bounds and reads of memory that nothing wrote are found with
+their line, and nothing in kernels that are right."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ N = 8
 TILE = TileType((N,), I32)
 
 
-# -- clean kernels ----------------------------------------------------------------------------------------------------------------------------------
+# -- clean kernels ---------------------------------------------------------------------------------
 
 
 def test_a_masked_copy_is_clean(kernels):
@@ -34,7 +35,8 @@ def test_a_masked_copy_is_clean(kernels):
 
 
 def test_undefined_lanes_that_reach_nothing_are_clean(kernels):
-    """Masked-off lanes go through arithmetic, a select, a mask that is false there, and a sum of what was selected."""
+    """Masked-off lanes go through arithmetic, a select, a mask that is false there, and a sum of
+    what was selected."""
 
     def body(b, source, target, n):
         index = b.arange(start=0, end=N)
@@ -77,7 +79,7 @@ def test_atomics_loops_calls_and_descriptors_are_clean(kernels):
     assert counter[0] == 4
 
 
-# -- bounds -----------------------------------------------------------------------------------------------------------------------------------------
+# -- bounds ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["load", "store", "atomic"])
@@ -219,7 +221,7 @@ def test_pointers_from_memory_need_their_buffers_named(kernels):
     )
 
 
-# -- memory that nothing wrote ----------------------------------------------------------------------------------------------------------------------
+# -- memory that nothing wrote ---------------------------------------------------------------------
 
 
 def test_reading_what_nothing_wrote(kernels):
@@ -247,7 +249,8 @@ def test_reading_what_nothing_wrote(kernels):
 
 
 def test_bytes_are_followed_one_by_one(kernels):
-    """Two of an integer's four bytes are written; reading the integer is a finding, reading those two is not."""
+    """Two of an integer's four bytes are written; reading the integer is a finding, reading those
+    two is not."""
 
     def body(b, x, wide):
         b.store(b.bitcast(x, result=PointerType(I16)), b.const(7, I16))

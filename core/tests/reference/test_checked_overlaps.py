@@ -37,9 +37,9 @@ def test_stores_to_what_another_argument_is_read_for_are_reported(dst, src):
     x = np.arange(80, dtype=np.float32)
     said = findings(move, x[dst], x[src])
     assert (
-        "in move: overlapping-arguments: store through dst: what is written is accessed through src too"
-        in said
-    )
+        "in move: overlapping-arguments: store through dst: what is written is accessed "
+        "through src too"
+    ) in said
     assert "(and 12 more)" in said
     assert not findings(move, x[dst], x[src], checked=CheckedOptions(overlaps=False))
 
@@ -85,7 +85,10 @@ def test_arrays_with_gaps_whose_strides_the_kernel_does_not_know_are_told_of():
     x = np.zeros((8, 4), np.float32)[:, 1]
     with pytest.warns(
         UserWarning,
-        match=r"negate: argument 'x' is not contiguous \(shape \(8,\), strides \(4,\)\), and no argument is one of its strides",
+        match=(
+            r"negate: argument 'x' is not contiguous \(shape \(8,\), strides \(4,\)\), and no "
+            r"argument is one of its strides"
+        ),
     ):
         negate[(1,)](x, 1, 8, B=8, backend="reference", checked=True)
 

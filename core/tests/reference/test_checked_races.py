@@ -121,7 +121,8 @@ def last_program_sums(order):
 
 
 def test_atomics_that_order_programs_prevent_races(kernels):
-    """The last program to count reads what the others wrote: in order by acquire and release, a race if relaxed."""
+    """The last program to count reads what the others wrote: in order by acquire and release, a
+    race if relaxed."""
     arguments = [np.zeros(4, np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)]
     assert kernels.check(last_program_sums("acq_rel"), [P32] * 3, arguments) == []
     assert arguments[2][0] == 12

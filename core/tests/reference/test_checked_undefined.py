@@ -20,7 +20,8 @@ CHECKED = CheckedOptions(masked_off=True)
 
 
 def partial_kernel(source, use):
-    """Reads lanes 0 .. 4 of 8 at line 5, and lets ``use(b, value, x, out, index)`` do something with it at line 6."""
+    """Reads lanes 0 .. 4 of 8 at line 5, and lets ``use(b, value, x, out, index)`` do something
+    with it at line 6."""
 
     def body(b, x, out):
         index = b.arange(start=0, end=N)
@@ -147,7 +148,8 @@ def test_what_zeros_in_lanes_that_are_left_out_spoil(name, masked, kernels):
 
 
 def test_an_undefined_lane_is_worse_than_one_that_is_left_out(kernels):
-    """Of both together the finding is about the undefined one, but where the zero of the other settles the result."""
+    """Of both together the finding is about the undefined one, but where the zero of the other
+    settles the result."""
 
     def body(b, x, out):
         index = b.arange(start=0, end=N)
@@ -169,7 +171,8 @@ def test_an_undefined_lane_is_worse_than_one_that_is_left_out(kernels):
 
 
 def test_lanes_that_are_left_out_through_divergent_control_flow(kernels):
-    """Only program 2 leaves a lane out, in a loop under a branch; program 3 stores under its own mask."""
+    """Only program 2 leaves a lane out, in a loop under a branch; program 3 stores under its own
+    mask."""
 
     def body(b, x, out):
         pid = b.program_id(axis=0)

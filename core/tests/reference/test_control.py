@@ -179,7 +179,8 @@ def collatz(start, limit):
 
 @pytest.mark.parametrize("programs", [1, 2, 57])
 def test_divergent_while_with_a_break_flag_and_an_if_inside(programs, kernels):
-    """Collatz with a limit: rows leave the loop at different times, by the condition or by the flag."""
+    """Collatz with a limit: rows leave the loop at different times, by the condition or by the
+    flag."""
     limit = 40
     values, steps = np.zeros(programs, np.int32), np.zeros(programs, np.int32)
 
@@ -218,7 +219,8 @@ def test_divergent_while_with_a_break_flag_and_an_if_inside(programs, kernels):
 
 
 def test_nested_divergent_loops_read_outer_values(kernels):
-    """For each i < pid, while j < i: a loop nest whose every bound differs among programs, reading values from three levels."""
+    """For each i < pid, while j < i: a loop nest whose every bound differs among programs, reading
+    values from three levels."""
     programs = 12
     out = np.zeros(programs, np.int32)
 
@@ -309,7 +311,8 @@ def test_batches_give_what_one_batch_gives(kernels, rng, monkeypatch):
 
 
 def test_a_spinning_lock_is_taken_by_one_program_after_the_other(kernels):
-    """acquire by cas; read, add and write without atomics; release by xchg: right only if programs run to their ends."""
+    """acquire by cas; read, add and write without atomics; release by xchg: right only if programs
+    run to their ends."""
     lock, counter = np.zeros(1, np.int32), np.zeros(1, np.int32)
 
     def body(b, lock_ptr, counter_ptr):
@@ -328,7 +331,8 @@ def test_a_spinning_lock_is_taken_by_one_program_after_the_other(kernels):
 
 
 def test_a_chain_through_plain_loads_runs_in_order(kernels):
-    """Program p waits until program p - 1 has written, by loads of the argument that all of them write."""
+    """Program p waits until program p - 1 has written, by loads of the argument that all of them
+    write."""
     flags = np.zeros(21, np.int32)
     flags[0] = 1
 

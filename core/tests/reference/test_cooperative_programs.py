@@ -19,7 +19,8 @@ REFERENCE = {"backend": "reference", "cooperative": True}
 
 @tw.jit
 def shift(count, x, kept, out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each round hands every block on to the next program, with a barrier of the grid between writes and reads."""
+    """Each round hands every block on to the next program, with a barrier of the grid between
+    writes and reads."""
     p, n = tl.program_id(0), tl.num_programs(0)
     at = tl.arange(0, BLOCK)
     value = tl.load(x + p * BLOCK + at)
@@ -83,7 +84,10 @@ def test_a_program_waits_for_a_later_one_in_cooperative_launches_alone():
     flag, out = np.zeros(1, np.int32), np.zeros(3, np.int32)
     with pytest.raises(
         KernelError,
-        match="programs that it may wait for run after this one, unless the launch has cooperative=True",
+        match=(
+            "programs that it may wait for run after this one, unless the launch has "
+            "cooperative=True"
+        ),
     ):
         wait_for[(3,)](flag, out, LATE=True, backend="reference")
     flag[:] = out[:] = 0
@@ -95,7 +99,10 @@ def test_programs_that_wait_for_nobody_are_told():
     before = threading.active_count()
     with pytest.raises(
         KernelError,
-        match="this loop never ends: no iteration changes anything, and all other programs wait as well, or have ended",
+        match=(
+            "this loop never ends: no iteration changes anything, and all other programs wait as "
+            "well, or have ended"
+        ),
     ):
         wait_for[(3,)](np.zeros(1, np.int32), np.zeros(3, np.int32), LATE=False, **REFERENCE)
     assert threading.active_count() == before

@@ -1,4 +1,5 @@
-"""Reductions, scans and maps, by NumPy's own functions where the region is plain and by running the region where it is not."""
+"""Reductions, scans and maps, by NumPy's own functions where the region is plain and by running the
+region where it is not."""
 
 from __future__ import annotations
 
@@ -114,7 +115,8 @@ def test_nan_in_a_maximum_follows_the_attribute(kernels):
 
 
 def test_a_sum_in_f16_rounds_every_step(kernels):
-    """2048 + 1 is 2048 in f16: no order of sums of ones past 2048 by single ones grows, but a tree of them does."""
+    """2048 + 1 is 2048 in f16: no order of sums of ones past 2048 by single ones grows, but a tree
+    of them does."""
     x = np.ones(4096, np.float16)
     got = kernels.apply(
         reduction("reduce", 0, [F16], lambda b, p, q: b.add(p, q)), [(x, TileType((4096,), F16))]
@@ -186,7 +188,8 @@ def test_scan_of_a_combination_that_does_not_commute(n, reverse, kernels, rng):
 
 
 def test_combinations_with_control_flow_loads_and_ids(kernels, rng):
-    """A combine region that branches per element, loads from a table, and reads the program's id, in a grid."""
+    """A combine region that branches per element, loads from a table, and reads the program's id,
+    in a grid."""
     programs, n = 6, 5
     x = rng.integers(0, 8, (programs, n)).astype(np.int32)
     table = rng.integers(0, 100, 16).astype(np.int32)
@@ -229,7 +232,8 @@ def test_combinations_with_control_flow_loads_and_ids(kernels, rng):
 
 
 def test_reductions_of_values_shared_by_all_programs(kernels):
-    """The tile is the same in all programs; the region reads the program's id, so that the results are not."""
+    """The tile is the same in all programs; the region reads the program's id, so that the results
+    are not."""
     out = np.zeros((2, 4), np.int32)
 
     def build(b, target):

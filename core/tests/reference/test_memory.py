@@ -66,7 +66,8 @@ def test_a_boolean_is_any_byte_but_zero(kernels):
 
 
 def test_views_reach_all_of_their_allocation(kernels, rng):
-    """A kernel may walk from a view's first element through the array it is part of, backwards too."""
+    """A kernel may walk from a view's first element through the array it is part of, backwards
+    too."""
     base = rng.normal(size=(6, 8)).astype(np.float32)
     out = np.zeros(8, np.float32)
     kernels.run(copy_kernel(kernels, 8), [base[2:4, ::3], out], (1, 1, 1))
@@ -138,7 +139,10 @@ def test_accesses_outside_say_where_and_how_far(kernels):
     x, out = np.zeros(4, np.float32), np.zeros(8, np.float32)
     with pytest.raises(
         KernelError,
-        match=r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program \(0, 0, 0\), lane 4$",
+        match=(
+            r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program "
+            r"\(0, 0, 0\), lane 4$"
+        ),
     ):
         kernels.run(copy_kernel(kernels, 8), [x, out], (1, 1, 1))
     with pytest.raises(KernelError, match=r"^kernel\.py:4:4 .*store"):
@@ -262,7 +266,7 @@ def test_masks_keep_lanes_off_memory(programs, kernels, rng):
         assert np.array_equal(out[p], np.where(np.arange(n) % 2 == 0, want, 7).astype(np.float32))
 
 
-# -- descriptors -----------------------------------------------------------------------------------------------------------------------------------
+# -- descriptors -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("padding", ["zero", "nan"])
@@ -339,7 +343,7 @@ def test_descriptor_rows_and_reductions(kernels, rng):
     assert np.array_equal(sums, want)
 
 
-# -- atomics ---------------------------------------------------------------------------------------------------------------------------------------
+# -- atomics ---------------------------------------------------------------------------------------
 
 KINDS = {
     "add": lambda old, v, wrap: wrap(old + v),
@@ -499,7 +503,8 @@ def test_cas_compares_bits(kernels):
 
 
 def test_scalar_atomics_of_a_grid_count_every_program(kernels):
-    """Pointer and value are the same in all programs; each must still do its own update and see its own old value."""
+    """Pointer and value are the same in all programs; each must still do its own update and see its
+    own old value."""
     counter, tickets = np.zeros(1, np.int32), np.zeros(33, np.int32)
 
     def body(b, count, out):
@@ -534,7 +539,7 @@ def test_the_last_program_sees_what_all_wrote(kernels):
     assert total[0] == sum(p * p for p in range(16))
 
 
-# -- prints, asserts, target code ------------------------------------------------------------------------------------------------------------------
+# -- prints, asserts, target code ------------------------------------------------------------------
 
 
 def test_prints_in_the_order_of_programs(kernels):
@@ -580,7 +585,10 @@ def test_asserts_name_message_line_and_program(kernels):
     kernels.run(module, [2], (1, 3, 1))
     with pytest.raises(
         KernelError,
-        match=r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, 0\), lane 3$",
+        match=(
+            r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, "
+            r"0\), lane 3$"
+        ),
     ):
         kernels.run(module, [4], (1, 3, 1))
 
@@ -597,6 +605,9 @@ def test_code_of_a_target_is_refused(kernels):
 
         with pytest.raises(
             KernelError,
-            match=r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: (inline_asm 'mov|extern function 'fast_sinf')",
+            match=(
+                r"^kernel\.py:5:4 in kernel: the reference runs no code of a target's own: "
+                r"(inline_asm 'mov|extern function 'fast_sinf')"
+            ),
         ):
             kernels.run(kernels.make([F32], body), [1.0], (1, 1, 1))

@@ -1,4 +1,5 @@
-"""Encoding and decoding of float formats, against ml_dtypes and against the definition of rounding."""
+"""Encoding and decoding of float formats, against ml_dtypes and against the definition of
+rounding."""
 
 from __future__ import annotations
 

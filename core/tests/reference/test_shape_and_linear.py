@@ -74,7 +74,8 @@ def test_scalars_to_tiles_and_back(kernels):
 
 
 def test_shapes_of_values_that_vary_among_programs(kernels, rng):
-    """Each program works on a row of its own, so that every operation sees an axis over programs."""
+    """Each program works on a row of its own, so that every operation sees an axis over
+    programs."""
     rows, n = 5, 6
     x = rng.integers(0, 100, (rows, n)).astype(np.int32)
     out = np.zeros((rows, n, 2), np.int32)

@@ -47,7 +47,8 @@ def _without_what_is_absent(request):
 
 @pytest.fixture
 def interruptible():
-    """Interrupts raise KeyboardInterrupt, also where this process was started with them ignored, as in the background of a shell's script."""
+    """Interrupts raise KeyboardInterrupt, also where this process was started with them ignored, as
+    in the background of a shell's script."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -56,7 +57,8 @@ def interruptible():
 class Recorder:
     """A plugin that lowers to the module's text and records what reaches it.
 
-    ``launches`` has (grid, stream, values) of each launch, ``lowered`` the options of each lowering; ``on_lower`` and ``on_launch`` are called first.
+    ``launches`` has (grid, stream, values) of each launch, ``lowered`` the options of each
+    lowering; ``on_lower`` and ``on_launch`` are called first.
     """
 
     __name__ = "recorder"
@@ -129,7 +131,8 @@ class Recorder:
 
 
 class Meshed(Recorder):
-    """A recorder whose devices access the memory of those of lower numbers. ``asked`` has the pairs it was asked about."""
+    """A recorder whose devices access the memory of those of lower numbers. ``asked`` has the pairs
+    it was asked about."""
 
     def __init__(self, **facts):
         super().__init__(**facts)

@@ -1,4 +1,5 @@
-"""PyTorch for tests of which only some use it: where it is not installed, those are skipped as soon as they do."""
+"""PyTorch for tests of which only some use it: where it is not installed, those are skipped as soon
+as they do."""
 
 from __future__ import annotations
 

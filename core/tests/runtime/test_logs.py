@@ -1,4 +1,5 @@
-"""The loggers: what they say of compilations, caches, backends and tunings, and that they cost nothing while nobody listens."""
+"""The loggers: what they say of compilations, caches, backends and tunings, and that they cost
+nothing while nobody listens."""
 
 from __future__ import annotations
 
@@ -208,7 +209,10 @@ def test_a_program_with_logging_of_its_own_gets_the_messages_once(monkeypatch, c
 
 def test_an_unknown_logger_is_refused(monkeypatch):
     monkeypatch.setenv(logs.VARIABLE, "compile,tunning")
-    wanted = "TILEWRIGHT_LOG must be names of compile, cache, tuning, dispatch, with commas between them, not 'compile,tunning'"
+    wanted = (
+        "TILEWRIGHT_LOG must be names of compile, cache, tuning, dispatch, with commas between "
+        "them, not 'compile,tunning'"
+    )
     for _ in range(2):
         with pytest.raises(VariableError, match=wanted):
             make_kernel()[(1,)](np.zeros(4, np.float32), 3, BLOCK=4, backend="reference")

@@ -1,4 +1,5 @@
-"""What a process can do around kernels: threads, forks, signals, its end, several of them at once, and where a kernel's source comes from."""
+"""What a process can do around kernels: threads, forks, signals, its end, several of them at once,
+and where a kernel's source comes from."""
 
 import importlib.util
 import os
@@ -225,8 +226,8 @@ POOLS = ["auto", "python", "serial", *(["torch"] if importlib.util.find_spec("to
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_an_interrupt_ends_programs_that_spin(start, pool):
-    """One program alone, all of several, and only the last: the main thread's own one and another thread's, which it waits for. And again where launches of
-    the kernel are known to be quick."""
+    """One program alone, all of several, and only the last: the main thread's own one and another
+    thread's, which it waits for. And again where launches of the kernel are known to be quick."""
     settings = {"TILEWRIGHT_CPU_POOL": "auto" if pool == "torch" else pool}
     process = start(
         f"""
@@ -261,7 +262,8 @@ def test_an_interrupt_ends_programs_that_spin(start, pool):
 
 
 def test_an_interrupt_while_a_thread_is_taken_on_leaves_none_behind(start):
-    """It comes when the thread runs, and its pool does not know it yet: at its end the interpreter would wait for a thread that nobody tells to end."""
+    """It comes when the thread runs, and its pool does not know it yet: at its end the interpreter
+    would wait for a thread that nobody tells to end."""
     process = start(
         """
         go, started, ended = np.zeros((3, 1), np.int32)

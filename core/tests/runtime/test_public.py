@@ -21,7 +21,10 @@ def test_unknown_names_are_refused():
 
 
 def test_importing_is_cheap():
-    program = "import sys; before = set(sys.modules); import tilewright; print(*sys.modules.keys() - before)"
+    program = (
+        "import sys; before = set(sys.modules); import tilewright; print(*sys.modules.keys() - "
+        "before)"
+    )
     modules = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True
     ).stdout.split()
@@ -41,7 +44,8 @@ def test_importing_is_cheap():
 def test_making_a_kernel_imports_no_array_library(tmp_path):
     file = tmp_path / "k.py"
     file.write_text(
-        "import sys\nimport tilewright as tw\nimport tilewright.language as tl\n\n@tw.jit\ndef k(x, B: tl.constexpr):\n    pass\n\n"
+        "import sys\nimport tilewright as tw\nimport tilewright.language as tl\n\n@tw.jit\n"
+        "def k(x, B: tl.constexpr):\n    pass\n\n"
         "print(*({'torch', 'llvmlite', 'numpy'} & set(sys.modules)))\n"
     )
     assert (

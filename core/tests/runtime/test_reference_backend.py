@@ -149,7 +149,8 @@ def test_reinterpreted_and_foreign_arrays():
 
 
 class DeviceStorage:
-    """Memory of a device, as PyTorch's storages behave; ``copies`` counts what goes to the host and back."""
+    """Memory of a device, as PyTorch's storages behave; ``copies`` counts what goes to the host and
+    back."""
 
     def __init__(self, host):
         self.host, self.copies = host, []

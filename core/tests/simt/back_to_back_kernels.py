@@ -1,4 +1,5 @@
-"""Kernels with back-to-back matmuls: attention, causal or not, and the gradients of its keys and values."""
+"""Kernels with back-to-back matmuls: attention, causal or not, and the gradients of its keys and
+values."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def causal_attention(
 
 @device_function
 def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
-    """Of keys and values, without a softmax: what the early half loads, the late half reads as well."""
+    """Of keys and values, without a softmax: what the early half loads, the late half reads as
+    well."""
     column = tl.program_id(0) * BN
     keys, values = k.load([column, 0]), v.load([column, 0])
     key_gradient, value_gradient = (

@@ -1,4 +1,5 @@
-"""Functions as text, and where barriers are put in them: what tests of barriers are written with."""
+"""Functions as text, and where barriers are put in them: what tests of barriers are written
+with."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def module_of(body: str) -> Module:
 
 
 def shape_of_barriers(region: Region) -> str:
-    """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a loop or branch does; copy, wait, load of shared memory."""
+    """Operations as letters: Load, Store, Atomic, Reduce, Convert, | a barrier, {} around what a
+    loop or branch does; copy, wait, load of shared memory."""
     letters = {
         "load": "L",
         "store": "S",

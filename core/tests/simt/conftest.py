@@ -1,4 +1,5 @@
-"""What the tests of layout assignment, barriers and shared memory share: a target with a matrix instruction, and well-known kernels."""
+"""What the tests of layout assignment, barriers and shared memory share: a target with a matrix
+instruction, and well-known kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from tilewright.tools.inspect import find_kernel
 
 
 class MatrixTarget(EmulatedTarget):
-    """An emulated machine with a matrix instruction of 16 x 8 x 16 for a warp of 32, as layouts only. Warps are stacked along M."""
+    """An emulated machine with a matrix instruction of 16 x 8 x 16 for a warp of 32, as layouts
+    only. Warps are stacked along M."""
 
     def __init__(self, *sizes: int) -> None:
         super().__init__(*sizes)
@@ -127,9 +129,15 @@ def gather_rows(x, index, out, N, BM: tl.constexpr, BN: tl.constexpr):
 
 _EXAMPLES = Path(__file__).resolve().parents[3] / "examples/kernels"
 
-#: name -> (kernel, types of pointers and scalars that are no i32, constants, integers that are multiples of 16)
+#: name -> (kernel, types of pointers and scalars that are no i32, constants, integers that are
+#: multiples of 16)
 KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, int], tuple[str, ...]]] = {
-    "add": (find_kernel(f"{_EXAMPLES}/vector_add.py"), dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32"), {"BLOCK": 1024}, ("n",)),
+    "add": (
+        find_kernel(f"{_EXAMPLES}/vector_add.py"),
+        dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), "*fp32"),
+        {"BLOCK": 1024},
+        ("n",),
+    ),
     "add_mixed": (add_mixed, {"x": "*fp16", "y": "*fp32", "out": "*fp16"}, {"BLOCK": 1024}, ("n",)),
     "softmax": (
         find_kernel(f"{_EXAMPLES}/softmax.py"),
@@ -139,7 +147,11 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, int], tuple[str, ...]]] 
     ),
     "layer_norm": (
         find_kernel(f"{_EXAMPLES}/layer_norm.py"),
-        {**dict.fromkeys(("x_ptr", "out_ptr", "weight_ptr", "bias_ptr"), "*fp16"), **dict.fromkeys(("mean_ptr", "rstd_ptr"), "*fp32"), "eps": "fp32"},
+        {
+            **dict.fromkeys(("x_ptr", "out_ptr", "weight_ptr", "bias_ptr"), "*fp16"),
+            **dict.fromkeys(("mean_ptr", "rstd_ptr"), "*fp32"),
+            "eps": "fp32",
+        },
         {"BLOCK": 1024},
         ("stride", "n"),
     ),
@@ -157,13 +169,22 @@ KERNELS: dict[str, tuple[Any, dict[str, str], dict[str, int], tuple[str, ...]]] 
     ),
     "attention": (
         find_kernel(f"{_EXAMPLES}/attention.py"),
-        {**dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), "*fp16"), "lse_ptr": "*fp32", "scale": "fp32"},
+        {
+            **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr", "out_ptr"), "*fp16"),
+            "lse_ptr": "*fp32",
+            "scale": "fp32",
+        },
         {"CAUSAL": True, "BLOCK_M": 64, "BLOCK_N": 64, "HEAD": 64},
         ("length",),
     ),
     "transpose": (transpose, {"x": "*fp32", "out": "*fp32"}, {"BM": 64, "BN": 64}, ("M", "N")),
-    "gather_rows": (gather_rows, {"x": "*fp32", "index": "*i32", "out": "*fp32"}, {"BM": 32, "BN": 64}, ("N",)),
-}  # fmt: skip
+    "gather_rows": (
+        gather_rows,
+        {"x": "*fp32", "index": "*i32", "out": "*fp32"},
+        {"BM": 32, "BN": 64},
+        ("N",),
+    ),
+}
 
 
 def compile_kernel_named(name: str, constants: Mapping[str, int] | None = None) -> Module:

@@ -26,8 +26,9 @@ def differ(
     constants: dict[str, int] | None = None,
     **options: Any,
 ) -> list[str]:
-    """Run a kernel of descriptors of f32, numbers and ``constants`` on the reference interpreter and on the emulated machine, which must leave the same
-    arrays; the operations of what was compiled, which is put into ``compiled``."""
+    """Run a kernel of descriptors of f32, numbers and ``constants`` on the reference interpreter
+    and on the emulated machine, which must leave the same arrays; the operations of what was
+    compiled, which is put into ``compiled``."""
 
     def module() -> Module:
         names = [name for name in fn.arg_names[len(blocks) :] if name not in (constants or {})]

@@ -18,7 +18,8 @@ def grouped(
     K: tl.constexpr,
     WIDTH: tl.constexpr = 1,
 ) -> None:
-    """``c = a @ b.T`` of each group: ``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] = m, n, k; rows lie side by side."""
+    """``c = a @ b.T`` of each group: ``addresses`` [groups, 3] of a, b, c; ``sizes`` [groups, 3] =
+    m, n, k; rows lie side by side."""
     block = tl.program_id(0)
     before = 0
     for group in range(groups):
@@ -59,7 +60,8 @@ def copied(
     LAST: tl.constexpr,
     WIDTH: tl.constexpr = 1,
 ) -> None:
-    """Copy tensors: ``addresses`` [count, 2] from and to; ``numbers`` [count, 6]: extents, the last axis first, and the elements from row to row."""
+    """Copy tensors: ``addresses`` [count, 2] from and to; ``numbers`` [count, 6]: extents, the last
+    axis first, and the elements from row to row."""
     for i in range(tl.program_id(0), count, tl.num_programs(0)):
         x = tl.load(addresses + 2 * i).to(tl.pointer_type(TYPE))
         y = tl.load(addresses + 2 * i + 1).to(tl.pointer_type(TYPE))
@@ -125,7 +127,8 @@ def surrounded(
     B: tl.constexpr,
     LAST: tl.constexpr,
 ) -> None:
-    """The block at (-1, 0) of each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, to rows of ``y`` [count * B, LAST]."""
+    """The block at (-1, 0) of each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST
+    elements, to rows of ``y`` [count * B, LAST]."""
     whole = tl.make_tensor_descriptor(y, [count * B, LAST], [LAST, 1], [B, LAST])
     for i in range(count):
         x = tl.load(addresses + i).to(tl.pointer_type(TYPE))
@@ -148,7 +151,8 @@ def updated(
     LAST: tl.constexpr,
     WIDTH: tl.constexpr = 1,
 ) -> None:
-    """Update each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, by blocks of ``x`` [count * B, LAST], three times each."""
+    """Update each tensor of ``numbers`` [count, 2] rows and columns, rows of LAST elements, by
+    blocks of ``x`` [count * B, LAST], three times each."""
     for i in range(count):
         y = tl.load(addresses + i).to(tl.pointer_type(TYPE))
         columns_there = tl.multiple_of(tl.load(numbers + 2 * i + 1), WIDTH)
@@ -187,7 +191,8 @@ def batched(
     SPECIALIZE: tl.constexpr,
     WIDTH: tl.constexpr = 1,
 ) -> None:
-    """``c[t, : m - t] = a[t, : m - t] @ b[t].T``, of whose tensors each batch makes descriptors anew."""
+    """``c[t, : m - t] = a[t, : m - t] @ b[t].T``, of whose tensors each batch makes descriptors
+    anew."""
     n = tl.multiple_of(n, WIDTH)
     for t in tl.range(tl.program_id(0), batches, tl.num_programs(0), warp_specialize=SPECIALIZE):
         a = tl.make_tensor_descriptor(a_ptr + t * m * k, [m - t, k], [k, 1], [M, K])
@@ -204,7 +209,8 @@ def batched(
 def kept(
     addresses: Any, numbers: Any, count: Any, c_ptr: Any, B: tl.constexpr, LAST: tl.constexpr
 ) -> None:
-    """Rows of tensors are added up in ``c_ptr``, by whose descriptor, made anew too, they are read back."""
+    """Rows of tensors are added up in ``c_ptr``, by whose descriptor, made anew too, they are read
+    back."""
     for i in range(count):
         x = tl.load(addresses + i).to(tl.pointer_type(tl.float32))
         source = tl.make_tensor_descriptor(x, [tl.load(numbers + i), LAST], [LAST, 1], [B, LAST])

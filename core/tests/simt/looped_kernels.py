@@ -213,7 +213,8 @@ def chased(a, links, rows_of, out, n, D: tl.constexpr, M: tl.constexpr):
 
 
 def gathering(n: int) -> Run:
-    """Rows gathered by indices that are loaded, and used again: by other loads, in a mask, in arithmetic."""
+    """Rows gathered by indices that are loaded, and used again: by other loads, in a mask, in
+    arithmetic."""
     rng = np.random.default_rng(n)
     index = np.full(16 * (n + 4), 2**28, np.int32)
     index[: 16 * n] = rng.integers(0, 32, 16 * n)

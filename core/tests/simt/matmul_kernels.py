@@ -1,4 +1,5 @@
-"""Matmuls by pointers and by descriptors, their operands, and how they are built and run on the emulated machine."""
+"""Matmuls by pointers and by descriptors, their operands, and how they are built and run on the
+emulated machine."""
 
 from __future__ import annotations
 

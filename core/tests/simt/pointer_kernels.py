@@ -32,7 +32,8 @@ def plain(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 
 @device_function
 def grouped_block(program, M, N, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """Row and column of the block that a program takes: down GROUP block rows before going one block column on."""
+    """Row and column of the block that a program takes: down GROUP block rows before going one
+    block column on."""
     per_group = GROUP * tl.cdiv(N, BN)
     first = program // per_group * GROUP
     height = min(tl.cdiv(M, BM) - first, GROUP)
@@ -51,7 +52,8 @@ def store_block(c, total, row, column, M, N, c_row, BM: tl.constexpr, BN: tl.con
 @device_function
 def wrapping(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Rows and columns past the end come round again; pointers go on along K."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -75,9 +77,11 @@ def wrapping(
 @device_function
 def persistent(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Each program takes several blocks; rows and columns past the end are led to the first, the block's place is computed again for the store."""
+    """Each program takes several blocks; rows and columns past the end are led to the first, the
+    block's place is computed again for the store."""
     tiles = tl.cdiv(M, BM) * tl.cdiv(N, BN)
     programs = 2
     again = tl.program_id(0) - programs
@@ -108,7 +112,8 @@ def persistent(
 @device_function
 def by_block_pointers(
     a, b, c, M, N, K, a_row, a_column, b_row, b_column, c_row,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+    ACC_TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Block pointers, which bound each access."""
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, GROUP)
@@ -153,7 +158,8 @@ def part_of_the_sum(
     BN: tl.constexpr,
     BK: tl.constexpr,
 ):
-    """The sum from ``first`` on, of rows that lie eight before those of the result; none lies before the matrix."""
+    """The sum from ``first`` on, of rows that lie eight before those of the result; none lies
+    before the matrix."""
     tl.assume(first >= 0)
     row, column = grouped_block(tl.program_id(0), M, N, BM, BN, 2)
     rows, columns, inner = row - 8 + tl.arange(0, BM), column + tl.arange(0, BN), tl.arange(0, BK)
@@ -306,7 +312,8 @@ def dot_module(
     Args:
         element, result: types of elements, as the language writes them.
         extents: of blocks: BM, BN, BK.
-        transposed: whether the rows of a, and those of b, lie side by side in memory, in place of columns.
+        transposed: whether the rows of a, and those of b, lie side by side in memory, in place of
+        columns.
         aligned: whether addresses and the other strides are known to be multiples of 16.
     """
     ones = ("a_row" if transposed[0] else "a_column", "b_row" if transposed[1] else "b_column")
@@ -327,7 +334,8 @@ def dot_module(
 
 
 def matrix(values: np.ndarray[Any, Any], transposed: bool, poison: Any) -> np.ndarray[Any, Any]:
-    """Values in memory whose rows (columns, where they are ``transposed``) are multiples of 16 elements apart, with poison between and behind."""
+    """Values in memory whose rows (columns, where they are ``transposed``) are multiples of 16
+    elements apart, with poison between and behind."""
     stored = values.T if transposed else values
     whole = np.full((stored.shape[0] + 1, -(-stored.shape[1] // 16) * 16), poison, values.dtype)
     whole[: stored.shape[0], : stored.shape[1]] = stored

@@ -1,5 +1,6 @@
-"""Faults put into pipelined kernels: a wait that is missing or for something else, a slot that is filled too early. The emulated machine finds each, by a wrong
-result or by a report of who waits for what; without the fault the same kernel is right in every mode."""
+"""Faults put into pipelined kernels: a wait that is missing or for something else, a slot that is
+filled too early. The emulated machine finds each, by a wrong result or by a report of who waits for
+what; without the fault the same kernel is right in every mode."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def inside(module: Module, name: str, part: str = "") -> list[Operation]:
 
 
 def in_loop(module: Module, name: str, part: str = "") -> Operation:
-    """The only operation of a name in a loop; a wait of the thread alone that starts copies is called ``simt.await alone``."""
+    """The only operation of a name in a loop; a wait of the thread alone that starts copies is
+    called ``simt.await alone``."""
     name, _, alone = name.partition(" ")
     candidates = [
         operation
@@ -159,7 +161,9 @@ MUTANTS: dict[str, dict[str, Mutation]] = {
         "math's parity does not change": same_phase("math"),
         "load's parity does not change": same_phase("load", "simt.await alone"),
         "a slot is given back while a product reads it": drop("simt.wait", "math"),
-        "the slot of this iteration is given back": place("simt.arrive", 1, "simt.await", 1, "math"),
+        "the slot of this iteration is given back": (
+            place("simt.arrive", 1, "simt.await", 1, "math")
+        ),
         "slots are not given back": drop("simt.arrive", "math"),
         "bytes are not announced": drop("simt.expect", "load"),
         "the result is read before it is there": drop_last_wait,

@@ -1,4 +1,5 @@
-"""Each stage of the toolkit, printed, reads back to the same, and what follows does the same with the text."""
+"""Each stage of the toolkit, printed, reads back to the same, and what follows does the same with
+the text."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def rows_of(tile: Value, warp_size: int, warps: int) -> LinearLayout:
 
 
 def _fused_layouts(statement: Statement, operation: Fused) -> None:
-    """a in the instruction's layout; b and the result in one, whichever is cheapest of those with eight neighbours of a row in a thread."""
+    """a in the instruction's layout; b and the result in one, whichever is cheapest of those with
+    eight neighbours of a row in a thread."""
     a, b = operation.a, operation.b
     eights = statement.variable(b, statement.weight(operation))
     eights.admit = lambda layout: packed(layout, 8)
@@ -182,7 +183,8 @@ def _flip_lowering(context: SimtContext, operation: Flip) -> None:
     for element in layout.register_elements():
         place = w.emit(f"mul i32 {w.emit(f'xor i32 {thread}, {element ^ last}')}, {size}")
         address = w.emit(
-            f"getelementptr i8, {context.target.shared.pointer} {slot_address(context, slot)}, i32 {place}"
+            f"getelementptr i8, {context.target.shared.pointer} "
+            f"{slot_address(context, slot)}, i32 {place}"
         )
         names += context.shared_load(address, context.llvm_type(result.type), align=size)
     context.bind(result, names)
@@ -526,8 +528,14 @@ class WithStage(AcmeTarget):
 
 
 PLAIN = KERNEL.replace(
-    "%first = acme.fused %a, %b {scale = 3.0} : tile<32x8xf32>\n  %second = acme.fused %a, %first : tile<32x8xf32>",
-    "%turned = permute %a {order = [1, 0]} : tile<32x8xf32>\n  %second = add %turned, %b : tile<32x8xf32>",
+    (
+        "%first = acme.fused %a, %b {scale = 3.0} : tile<32x8xf32>\n"
+        "  %second = acme.fused %a, %first : tile<32x8xf32>"
+    ),
+    (
+        "%turned = permute %a {order = [1, 0]} : tile<32x8xf32>\n"
+        "  %second = add %turned, %b : tile<32x8xf32>"
+    ),
 )
 
 
@@ -590,7 +598,10 @@ def test_a_defect_of_a_lowering_names_the_operation() -> None:
     target = LayoutsGiven({"acme.flip": replace(FLIP_INTERFACE, lower=broken)})
     with pytest.raises(
         LoweringError,
-        match=r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no such register",
+        match=(
+            r"could not lower acme\.flip at .* for acme, a defect of the backend: IndexError: no "
+            r"such register"
+        ),
     ):
         compile_kernel(parse_module(SLOTS, target.dialect.table), target, OPTIONS)
 

@@ -1,4 +1,5 @@
-"""Verification of each stage of the toolkit, and the words in which a stage that breaks the IR is named."""
+"""Verification of each stage of the toolkit, and the words in which a stage that breaks the IR is
+named."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def read_early(module: Module, target: SimtTarget, options: Mapping[str, Any]) -
 
 
 class Breaking(EmulatedTarget):
-    """A machine with a stage that leaves a value without definition, in front of one of the toolkit's."""
+    """A machine with a stage that leaves a value without definition, in front of one of the
+    toolkit's."""
 
     def stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         place = next(number for number, stage in enumerate(stages) if stage.name == "select")
@@ -36,7 +38,10 @@ class Breaking(EmulatedTarget):
         )
 
 
-WHERE = r"^after stage breaking: \w+ in @\w+ at .*:\d+:\d+ in \w+.*: reads a value of type .* that is not defined before it$"
+WHERE = (
+    r"^after stage breaking: \w+ in @\w+ at .*:\d+:\d+ in \w+.*: reads a value of type .* that "
+    r"is not defined before it$"
+)
 
 
 @pytest.mark.parametrize("value", ["1", "uses"])

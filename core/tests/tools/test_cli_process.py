@@ -1,4 +1,5 @@
-"""The command as a process: bad targets and bad environments end with a sentence and an exit code, never with a traceback."""
+"""The command as a process: bad targets and bad environments end with a sentence and an exit code,
+never with a traceback."""
 
 import os
 import subprocess
@@ -114,9 +115,9 @@ def test_inspect_and_doctor_follow_the_environments_backend(folder):
 def test_an_environment_that_is_not_understood(folder, action):
     result = run(folder, "cache", action, TILEWRIGHT_CACHE_SIZE="plenty")
     assert (result.returncode, result.stdout) == (2, "")
-    assert (
-        result.stderr
-        == "tilewright cache: TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, not 'plenty'\n"
+    assert result.stderr == (
+        "tilewright cache: TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, "
+        "not 'plenty'\n"
     )
 
 

@@ -261,16 +261,16 @@ def test_layouts_are_those_of_the_stage_by_name_and_their_images_hold_every_elem
         assert f"#{layout['name']} = layout<{'x'.join(map(str, layout['shape']))}," in stage
 
 
-def test_accesses_are_told_where_the_ir_of_llvm_says_them_and_those_with_an_address_for_each_lane_first():
+def test_accesses_of_the_llvm_ir_are_listed_with_those_of_an_address_for_each_lane_first():
     found = explain(picked, "*fp32:16, *fp32:16, *i32:16", backend="cpu", N=256)
     place = line_of("the gather")
     told = [(note.kind, note.text) for note in found.findings if note.place == place]
     why, *gathers = [text for kind, text in told if kind == "left the fast path"]
     (others,) = (text for kind, text in told if kind == "access")
     assert told[: 1 + len(gathers)] == [("left the fast path", text) for text in (why, *gathers)]
-    assert (
-        why
-        == f"load: no two addresses are known to be consecutive: they follow what is loaded at line {place.line}"
+    assert why == (
+        "load: no two addresses are known to be consecutive: they follow what is loaded at "
+        f"line {place.line}"
     )
     assert "reads one float" in others or re.fullmatch(
         r"gathers \d+ float, one address each \(\d+ instructions?\)", *gathers
@@ -308,9 +308,9 @@ def test_the_page_holds_all_of_it_and_needs_nothing_else():
         ]
         assert tuple(lines) == found.panes[pane["name"]]
     assert [note["text"] for note in data["findings"]] == [note.text for note in found.findings]
-    assert (
-        repr(found)
-        == f"<Explanation of {found.kernel} for {found.target}: print() shows a summary, save(path) writes the page>"
+    assert repr(found) == (
+        f"<Explanation of {found.kernel} for {found.target}: print() shows a summary, "
+        "save(path) writes the page>"
     )
     in_a_cell = found._repr_html_()
     (inner,) = re.findall(r'srcdoc="([^"]*)"', in_a_cell)
@@ -378,7 +378,10 @@ def test_the_command_writes_the_page(tmp_path, capsys, monkeypatch):
 
 
 def test_places_in_assembly_end_with_their_section():
-    text = '\t.file\t1 "/a" "k.py"\n\t.loc\t1 3 0\n\tnop\n.Ltmp1:\n\t.loc\t1 0 0\n\tret\n\t.section\t.debug_line,"",@progbits\n\t.byte 1\n'
+    text = (
+        '\t.file\t1 "/a" "k.py"\n\t.loc\t1 3 0\n\tnop\n.Ltmp1:\n\t.loc\t1 0 0\n\tret\n'
+        '\t.section\t.debug_line,"",@progbits\n\t.byte 1\n'
+    )
     assert lines_of(text) == [
         Line("        nop", SourceLine("/a/k.py", 3)),
         Line("        ret", None),

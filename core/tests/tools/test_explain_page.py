@@ -1,4 +1,5 @@
-"""The page of ``tilewright explain`` in a browser, as a reader uses it: at the widths of a desk and of a phone, light and dark."""
+"""The page of ``tilewright explain`` in a browser, as a reader uses it: at the widths of a desk and
+of a phone, light and dark."""
 
 from __future__ import annotations
 
@@ -115,6 +116,9 @@ def test_in_a_cell_of_a_notebook_it_is_the_same_page(explained, browse):
     cell = f"<!doctype html><body>{explained._repr_html_()}"
     saw = browse(
         cell,
-        "const inner = document.querySelector('iframe').contentDocument; saw.title = inner.title; saw.rows = inner.querySelectorAll('.row').length;",
+        (
+            "const inner = document.querySelector('iframe').contentDocument; saw.title = "
+            "inner.title; saw.rows = inner.querySelectorAll('.row').length;"
+        ),
     )
     assert saw["title"] == "turned for nvidia sm_80" and saw["rows"] > 100

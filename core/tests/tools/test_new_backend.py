@@ -1,4 +1,5 @@
-"""``tilewright new-backend``: which names it takes, what it writes, and that it leaves alone what is there."""
+"""``tilewright new-backend``: which names it takes, what it writes, and that it leaves alone what
+is there."""
 
 from __future__ import annotations
 
@@ -141,7 +142,10 @@ def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         module = parse_module(KERNEL)
         with pytest.raises(
             LoweringError,
-            match=r"does not lower constant yet \(at .*\): write a function.*@lowers\('constant'\).*lower.py; this kernel also needs store$",
+            match=(
+                r"does not lower constant yet \(at .*\): write a "
+                r"function.*@lowers\('constant'\).*lower.py; this kernel also needs store$"
+            ),
         ):
             backend.require("tilewright_lower", module=module, **arguments)
         lower.lowers("constant", "store")(lambda code, operation: code.lines.append(operation.name))
@@ -163,6 +167,7 @@ def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def _forget_vega() -> None:
-    """Let the next import of the package read its files: pages of the documentation write and import one of the same name."""
+    """Let the next import of the package read its files: pages of the documentation write and
+    import one of the same name."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "tilewright_vega"]:
         del sys.modules[name]

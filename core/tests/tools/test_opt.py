@@ -1,4 +1,5 @@
-"""``tilewright opt``: passes and stages by name, on files and standard input, for targets of all kinds; what is wrong is said."""
+"""``tilewright opt``: passes and stages by name, on files and standard input, for targets of all
+kinds; what is wrong is said."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """``run(*arguments, text=...)`` of ``tilewright opt -``: (exit code, standard output, standard error)."""
+    """``run(*arguments, text=...)`` of ``tilewright opt -``: (exit code, standard output, standard
+    error)."""
 
     def call(*arguments: str, text: str = TEXT, file: str | None = "-") -> tuple[int, str, str]:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -143,7 +145,8 @@ def test_stages_run_for_the_emulated_machine(run: Run) -> None:
         plain(first).splitlines()[1]
         == "#L0 = layout<64, registers [(1) (2) (32)], lanes [(4) (8)], warps [(16)]>"
     )
-    # a stage goes on from the text of the one before, and the toolkit's text is read without a target too
+    # a stage goes on from the text of the one before, and the toolkit's text is read without a
+    # target too
     code, second, _ = run("--target", "emulator:4", "--passes", "allocate", text=first)
     assert code == 0 and "attributes {warps = 2, shared_bytes = 0}" in second
     assert run(text=second) == (0, second, "")
@@ -160,9 +163,9 @@ def test_a_backend_on_the_toolkit_brings_its_machine_stages_options_and_operatio
         code, _, error = run("--target", "machine:m2", "--passes", "layouts")
         assert code == 2
         assert (
-            "'layouts' is a stage of the GPU toolkit, and backend 'machine' is not built on it: --target takes emulator, emulator:LANES, or"
-            in error
-        )
+            "'layouts' is a stage of the GPU toolkit, and backend 'machine' is not built on "
+            "it: --target takes emulator, emulator:LANES, or"
+        ) in error
         return
     code, out, _ = run("--target", "machine:m2", "--passes", "rename,mark", "--options", "depth=7")
     assert code == 0 and out.startswith('tilewright.ir 1.0 {target = "m2", depth = 7}\n')
@@ -199,7 +202,10 @@ def test_the_list_is_of_the_target(run: Run, machine: bool) -> None:
     [
         (
             ("--passes", "canonicalise"),
-            "there is no pass 'canonicalise'; did you mean canonicalize? There are canonicalize, cse, licm",
+            (
+                "there is no pass 'canonicalise'; did you mean canonicalize? There are "
+                "canonicalize, cse, licm"
+            ),
         ),
         (("--passes", "xyz"), "there is no pass 'xyz'. There are canonicalize, cse"),
         (
@@ -208,7 +214,10 @@ def test_the_list_is_of_the_target(run: Run, machine: bool) -> None:
         ),
         (
             ("--passes", "cse,layouts"),
-            "'layouts' is a stage of the GPU toolkit, and no target is named: --target takes emulator",
+            (
+                "'layouts' is a stage of the GPU toolkit, and no target is named: --target takes "
+                "emulator"
+            ),
         ),
         (("--target", "emulator:6"), "emulator:LANES takes a power of two, not '6'"),
         (("--target", "emulator:x"), "emulator:LANES takes a power of two, not 'x'"),
@@ -234,7 +243,10 @@ def test_files_and_texts_that_are_none(run: Run, tmp_path: Path) -> None:
     code, _, error = run(text=TEXT.replace("addptr %s", "addptr %z"))
     assert code == 2
     assert error.splitlines() == [
-        "tilewright opt: standard input: line 6, column 16: %z is not defined before it is read here",
+        (
+            "tilewright opt: standard input: line 6, column 16: %z is not defined before it is "
+            "read here"
+        ),
         "    %at = addptr %z, %a : tile<64xptr<f32>>",
         "                 ^",
     ]
@@ -248,7 +260,8 @@ def test_a_pass_that_cannot_run_says_which_it_is(run: Run) -> None:
     code, out, error = run("--target", "emulator", "--passes", "barriers")
     assert (code, out) == (1, "")
     assert error.startswith(
-        "LoweringError: barriers cannot run on this module, for which another pass may have to come before: KeyError: 'warps'"
+        "LoweringError: barriers cannot run on this module, for which another pass may have "
+        "to come before: KeyError: 'warps'"
     )
 
 

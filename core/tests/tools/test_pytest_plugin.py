@@ -1,4 +1,5 @@
-"""``pytest --tilewright``: a project's tests of kernels written for Triton, in processes of their own."""
+"""``pytest --tilewright``: a project's tests of kernels written for Triton, in processes of their
+own."""
 
 import os
 import subprocess
@@ -148,7 +149,8 @@ def test_tensors_of_a_gpu_lie_on_the_host(tmp_path):
     ids=["option", "launcher"],
 )
 def test_projects_that_take_warnings_for_errors(start, tmp_path):
-    """With the plugin as it is installed, and in a worker, which has Triton's name answered before pytest starts."""
+    """With the plugin as it is installed, and in a worker, which has Triton's name answered before
+    pytest starts."""
     installed = tmp_path / "tilewright-1.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tilewright\nVersion: 1\n")
@@ -188,7 +190,10 @@ def test_projects_that_take_warnings_for_errors(start, tmp_path):
     [
         (
             ("--tilewright", "test_project.py"),
-            "--tilewright takes cpu, reference, checked, not 'test_project.py'; before the path of a test write --tilewright=cpu",
+            (
+                "--tilewright takes cpu, reference, checked, not 'test_project.py'; before the "
+                "path of a test write --tilewright=cpu"
+            ),
         ),
         (("--tilewright-host-tensors",), "--tilewright-host-tensors is said beside --tilewright"),
     ],

@@ -79,14 +79,16 @@ def test_another_version_dependency_or_tag_is_told(release: Any, distributions: 
 
 @pytest.fixture
 def wheel(release: Any, distributions: list[Any], tmp_path: Path) -> Any:
-    """Makes a wheel of the CPU backend as it should be, but for the changes given: name -> content, None to leave a file out."""
+    """Makes a wheel of the CPU backend as it should be, but for the changes given: name -> content,
+    None to leave a file out."""
     cpu = distributions[1]
 
     def make(**changes: str | None) -> Path:
         info = f"{cpu.stem}.dist-info"
         files: dict[str, str | None] = dict.fromkeys(release.package_files(cpu), "")
         files[f"{info}/METADATA"] = (
-            f"Metadata-Version: 2.4\nName: {cpu.name}\nVersion: {cpu.version}\nSummary: s\nLicense-Expression: MIT\n"
+            f"Metadata-Version: 2.4\nName: {cpu.name}\nVersion: {cpu.version}\nSummary: s\n"
+            "License-Expression: MIT\n"
             f"Requires-Python: >=3.11\nDescription-Content-Type: text/markdown\n\n{'words ' * 40}\n"
         )
         files[f"{info}/entry_points.txt"] = "[tilewright]\ncpu = tilewright_cpu.plugin\n"

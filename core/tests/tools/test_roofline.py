@@ -56,8 +56,14 @@ def test_sentences_of_a_launch_bound_by_memory():
         "At least 33.6 MB must move, each distinct element once.",
         "Loads and stores access 134 MB, 4 times as much; caches serve what is read again.",
         "  `a`: reads 33.6 MB, accessed 4 times",
-        "Arithmetic intensity: 298 OP/B, above the 295 OP/B at which f16 matmul takes as long as memory.",
-        "The kernel is bound by f16 matmul: 10.0 GFLOP take 10.1 us at 989 TFLOP/s; it needs 10.0 us for memory bandwidth.",
+        (
+            "Arithmetic intensity: 298 OP/B, above the 295 OP/B at which f16 matmul takes as "
+            "long as memory."
+        ),
+        (
+            "The kernel is bound by f16 matmul: 10.0 GFLOP take 10.1 us at 989 TFLOP/s; it needs "
+            "10.0 us for memory bandwidth."
+        ),
         "Predicted floor: 10.1 us.",
         "A CTA computes 50.0 MFLOP of f16 matmul.",
     ]
@@ -90,9 +96,9 @@ def test_what_cannot_be_told_is_not_counted_as_what_must_move():
         and "At least 1.00 MB must move, each distinct element once; `table` not counted." in text
     )
     assert (
-        "`table`: reads at most 1.00 GB; its distinct elements are not known: its addresses depend on what is loaded at line 7"
-        in text
-    )
+        "`table`: reads at most 1.00 GB; its distinct elements are not known: its addresses "
+        "depend on what is loaded at line 7"
+    ) in text
 
 
 @tw.jit
@@ -135,7 +141,8 @@ def test_types_alone_give_a_program_and_what_is_missing():
     assert "The totals of a launch need the arguments `n` and the grid: give the launch." in lines
     assert any(
         line.startswith(
-            "A CTA computes 128 FLOP of f32 arithmetic and loads 512 B and stores 512 B: 0.125 OP/B, below "
+            "A CTA computes 128 FLOP of f32 arithmetic and loads 512 B and stores 512 B: "
+            "0.125 OP/B, below "
         )
         for line in lines
     )
@@ -147,8 +154,14 @@ def test_types_alone_give_a_program_and_what_is_missing():
 
 
 def test_the_command_tells_a_launch_in_text_and_json(tmp_path, capsys, monkeypatch):
-    source = "import tilewright as tw\nimport tilewright.language as tl\n\n\n@tw.jit\ndef double(x, n, BLOCK: tl.constexpr):\n"
-    source += "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n    tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)\n"
+    source = (
+        "import tilewright as tw\nimport tilewright.language as tl\n\n\n@tw.jit\n"
+        "def double(x, n, BLOCK: tl.constexpr):\n"
+    )
+    source += (
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(x + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)\n"
+    )
     (tmp_path / "kernels.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     command = [

@@ -1,4 +1,5 @@
-"""``tw.debug.watch`` and ``tilewright trace``: statistics against NumPy, and where NaN and infinities begin."""
+"""``tw.debug.watch`` and ``tilewright trace``: statistics against NumPy, and where NaN and
+infinities begin."""
 
 from __future__ import annotations
 
@@ -198,7 +199,8 @@ def test_command_says_where_nan_begins(
 ) -> None:
     assert cli.main([*given, "--nan"]) == 1
     assert capsys.readouterr().out == (
-        "line 6: NaN begin in sqrt, whose operands have no NaN; first in program (0, 0, 0), element [1]\n"
+        "line 6: NaN begin in sqrt, whose operands have no NaN; first in program (0, 0, 0), "
+        "element [1]\n"
         "line 6: 2 NaN are written to out\n"
     )
 

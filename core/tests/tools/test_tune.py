@@ -1,4 +1,5 @@
-"""``tilewright tune`` and ``tilewright records``: what is measured, on this machine and on workers, and what is kept of it."""
+"""``tilewright tune`` and ``tilewright records``: what is measured, on this machine and on workers,
+and what is kept of it."""
 
 import concurrent.futures
 import hashlib
@@ -367,8 +368,12 @@ def test_a_worker_without_the_file_imports_what_it_was_sent(file, tmp_path, monk
 
 
 def test_what_others_left_in_the_temporary_directory_is_not_imported(file, tmp_path, monkeypatch):
-    """The folder of a file that was sent has a name that nobody can guess, and is this user's alone: it is first on the path while the file is imported."""
-    text = f"import contextlib\nwith contextlib.suppress(ImportError):\n    import left_by_others\n{file.read_text()}"
+    """The folder of a file that was sent has a name that nobody can guess, and is this user's
+    alone: it is first on the path while the file is imported."""
+    text = (
+        "import contextlib\nwith contextlib.suppress(ImportError):\n    import left_by_others\n"
+        f"{file.read_text()}"
+    )
     job = Job(str(tmp_path / "gone" / "kernels.py"), "plain", text, "", "")
     guessed = tmp_path / f"tilewright-tune-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     guessed.mkdir()

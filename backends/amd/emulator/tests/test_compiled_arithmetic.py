@@ -1,4 +1,5 @@
-"""Arithmetic of each type as LLVM compiles it, many operations in one kernel, bit for bit what NumPy and Python's integers give."""
+"""Arithmetic of each type as LLVM compiles it, many operations in one kernel, bit for bit what
+NumPy and Python's integers give."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ TARGETS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 
 @dataclass(frozen=True)
 class Operation:
-    """``ir`` computes %r from %a and %b; ``result`` is its type in LLVM, ``wanted`` the array it must give; ``tolerance`` relative, 0 for bit for bit."""
+    """``ir`` computes %r from %a and %b; ``result`` is its type in LLVM, ``wanted`` the array it
+    must give; ``tolerance`` relative, 0 for bit for bit."""
 
     ir: str
     result: str
@@ -52,7 +54,10 @@ def _text(kind: str, operations: dict[str, Operation], declarations: str) -> str
             )
             lines = lines.replace(f"%{name})", f"%{name}{number})")
             lines = lines + f"{number}" if lines.endswith(f"%{name}") else lines
-        body += f"{lines}\n  %p{number} = getelementptr {operation.result}, {P} %o{number}, i32 %i\n  store {operation.result} %r{number}, {P} %p{number}\n"
+        body += (
+            f"{lines}\n  %p{number} = getelementptr {operation.result}, {P} %o{number}, i32 %i\n"
+            f"  store {operation.result} %r{number}, {P} %p{number}\n"
+        )
     return kernel(body, ", ".join(arguments), declarations)
 
 
@@ -97,7 +102,10 @@ def _reals(seed: int, dtype: Any, spread: int) -> Array:
 
 def _real_operations(name: str, kind: str) -> tuple[dict[str, Operation], str]:
     def call(intrinsic: str, count: int) -> str:
-        return f"  %r = call {kind} @llvm.{intrinsic}.{name}({', '.join(f'{kind} %{v}' for v in 'ab'[:count])})"
+        return (
+            f"  %r = call {kind} "
+            f"@llvm.{intrinsic}.{name}({', '.join(f'{kind} %{v}' for v in 'ab'[:count])})"
+        )
 
     f64 = name == "f64"
     operations = {
@@ -173,8 +181,14 @@ def test_transcendental_functions(target: str) -> None:
         )  # type: ignore[misc]
         for n, f in functions.items()
     }
-    check(target, "float", rng.uniform(0.01, 6, COUNT).astype(np.float32), np.zeros(COUNT, np.float32), operations,
-          "\n".join(f"declare float @llvm.{n}.f32(float)" for n in functions))  # fmt: skip
+    check(
+        target,
+        "float",
+        rng.uniform(0.01, 6, COUNT).astype(np.float32),
+        np.zeros(COUNT, np.float32),
+        operations,
+        "\n".join(f"declare float @llvm.{n}.f32(float)" for n in functions),
+    )
 
 
 def _python(function: Callable[[int, int], int], bits: int) -> Callable[[Array, Array], Array]:
@@ -299,9 +313,11 @@ def test_conversions(target: str) -> None:
     )
     rows = {
         f"{how} {kind}": Operation(
-            f"  %r = {how} i64 %a to {kind}", kind, lambda x, y, how=how, dtype=dtype: x.view(np.int64 if how == "sitofp" else np.uint64).astype(dtype)  # type: ignore[misc]
+            f"  %r = {how} i64 %a to {kind}",
+            kind,
+            lambda x, y, integer=integer, dtype=dtype: x.view(integer).astype(dtype),
         )
-        for how in ("sitofp", "uitofp")
+        for how, integer in (("sitofp", np.int64), ("uitofp", np.uint64))
         for kind, dtype in (("float", np.float32), ("double", np.float64))
-    }  # fmt: skip
+    }
     check(target, "i64", integers, integers, rows)

@@ -67,7 +67,8 @@ def test_a_masked_sum_of_vectors(target: str, schedule: str) -> None:
     assert covered["v_add_f32"] == 8 * 128 // lanes(target)
 
 
-#: thread t of 256 stores to shared memory, and loads what thread (37 t) % 256 stored, twice, with two barriers each time
+#: thread t of 256 stores to shared memory, and loads what thread (37 t) % 256 stored, twice, with
+#: two barriers each time
 EXCHANGE = kernel(
     f"""  %g = call i32 @llvm.amdgcn.workgroup.id.x()
   %b = mul i32 %g, 256
@@ -113,7 +114,8 @@ def test_an_exchange_through_shared_memory(target: str, schedule: str) -> None:
     np.testing.assert_array_equal(out, exchanged(x))
 
 
-#: atomic updates that many lanes and workgroups make at one address: i32 sum, f32 sum, maximum, and a sum under a lock
+#: atomic updates that many lanes and workgroups make at one address: i32 sum, f32 sum, maximum, and
+#: a sum under a lock
 ATOMICS = kernel(
     f"""  %g = call i32 @llvm.amdgcn.workgroup.id.x()
   %b = mul i32 %g, 64

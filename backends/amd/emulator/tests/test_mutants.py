@@ -1,4 +1,5 @@
-"""A barrier, a wait or an address that is wrong is found, by an error or by a wrong result, under one of the two schedules."""
+"""A barrier, a wait or an address that is wrong is found, by an error or by a wrong result, under
+one of the two schedules."""
 
 from __future__ import annotations
 
@@ -62,9 +63,9 @@ def test_every_missing_wait_is_found(target: str) -> None:
         for i, line in enumerate(_lines(text))
         if re.match(r"\s+s_wait(cnt|_loadcnt|_dscnt|_kmcnt)", line)
     ]
-    if (
-        target == "gfx1201"
-    ):  # the first one waits for data; others of this name wait for caches to be invalidated, which has no effect here
+    if target == "gfx1201":
+        # The first one waits for data; others of this name wait for caches to be invalidated, which
+        # has no effect here.
         only_caches = [i for i in places if re.match(r"\s+s_wait_loadcnt 0x0", _lines(text)[i])][1:]
         places = [i for i in places if i not in only_caches]
     assert len(places) >= 5
@@ -146,7 +147,8 @@ def test_a_copy_to_shared_memory_that_is_not_waited_for_is_found(target: str) ->
     assert right(text) and not right(_without(text, place))
 
 
-#: two copies of 256 words under way: the first is turned round behind a barrier while the second is on its way, then the second
+#: two copies of 256 words under way: the first is turned round behind a barrier while the second is
+#: on its way, then the second
 TWO_COPIES = kernel(
     f"""  %w = lshr i32 %t, 6
   %u = call i32 @llvm.amdgcn.readfirstlane.i32(i32 %w)
@@ -227,7 +229,10 @@ def test_the_error_names_register_instruction_and_line() -> None:
     x = np.zeros(1024, np.float32)
     with pytest.raises(
         WaveError,
-        match=r"line \d+: ds_write_b32 v0, v4: reads v4, which line \d+ \(global_load_dword v4, .*\) has not loaded yet",
+        match=(
+            r"line \d+: ds_write_b32 v0, v4: reads v4, which line \d+ \(global_load_dword v4, "
+            r".*\) has not loaded yet"
+        ),
     ):
         launch(_without(text, place), [x, x], b"", (4, 1, 1), 256, 1024)
 

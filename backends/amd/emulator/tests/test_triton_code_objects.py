@@ -3,8 +3,8 @@
 Hardware has run code of this compiler, so the emulator must execute it correctly too. These tests
 do not run by default, because they need a Python with Triton:
 
-    pip install --no-deps --target FOLDER triton==3.6.0
-    TILEWRIGHT_REAL_TRITON=FOLDER python -m pytest backends/amd/emulator/tests/test_triton_code_objects.py
+    pip install --no-deps --target FOLDER triton==3.6.0 TILEWRIGHT_REAL_TRITON=FOLDER python -m
+    pytest backends/amd/emulator/tests/test_triton_code_objects.py
 
 Triton runs in a separate process, because ``triton`` may be Tilewright in this one. It needs no GPU
 to compile.
@@ -39,7 +39,10 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not _THERE,
-        reason="TILEWRIGHT_REAL_TRITON names no folder with Triton, or rocm-bindings-compiler is not installed",
+        reason=(
+            "TILEWRIGHT_REAL_TRITON names no folder with Triton, or rocm-bindings-compiler is "
+            "not installed"
+        ),
     ),
 ]
 
@@ -97,9 +100,11 @@ def test_triton_code_gives_what_numpy_gives(
     places = list(values)
     # behind them are memory for kernels that ask for some, and for profilers: there is none
     values += [0] * (len(sizes_of_arguments(listing)) - len(values))
+    own_memory = program.kernel(about["kernel"]).directives.get("group_segment_fixed_size")
     run(
-        program, about["kernel"], grid=one.grid, threads=program.wave_size * about["num_warps"], arguments=packed(listing, values, one.grid), arena=arena,
-        dynamic_lds=0 if program.kernel(about["kernel"]).directives.get("group_segment_fixed_size") else about["shared"], schedule=schedule, seed=1,
+        program, about["kernel"], grid=one.grid, threads=program.wave_size * about["num_warps"],
+        arguments=packed(listing, values, one.grid), arena=arena,
+        dynamic_lds=0 if own_memory else about["shared"], schedule=schedule, seed=1,
     )  # fmt: skip
     for number, expected in one.expected.items():
         before = one.arguments[number]

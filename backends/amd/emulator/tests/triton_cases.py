@@ -14,14 +14,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 ARCHS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 #: The fp8 type that a target has instructions for, else one that it converts to f16.
 FP8 = {
-    "gfx942": ("fp8e4b8", ml_dtypes.float8_e4m3fnuz), "gfx950": ("fp8e4nv", ml_dtypes.float8_e4m3fn),
+    "gfx942": ("fp8e4b8", ml_dtypes.float8_e4m3fnuz),
+    "gfx950": ("fp8e4nv", ml_dtypes.float8_e4m3fn),
     "gfx1100": ("fp8e5", ml_dtypes.float8_e5m2), "gfx1201": ("fp8e4nv", ml_dtypes.float8_e4m3fn),
 }  # fmt: skip
 
 
 @dataclass
 class Case:
-    """One launch: ``signature`` and ``constants`` of the kernel, arguments in its order, and for each output (its number) what is expected, and how near."""
+    """One launch: ``signature`` and ``constants`` of the kernel, arguments in its order, and for
+    each output (its number) what is expected, and how near."""
 
     kernel: str
     signature: str
@@ -119,7 +121,8 @@ def product(
         total
     ]
     return Case(
-        "matmul", f"a=*{kind}:16, b=*{kind}:16, out=*{total}:16, K=i32:16", {"A": kind, "SUM": wide, "M": m, "N": n, "BLOCK_K": block},
+        "matmul", f"a=*{kind}:16, b=*{kind}:16, out=*{total}:16, K=i32:16",
+        {"A": kind, "SUM": wide, "M": m, "N": n, "BLOCK_K": block},
         [a, b, np.zeros((m, n), sums), k], {2: expected}, tolerance=tolerance, options=options,
     )  # fmt: skip
 
@@ -262,7 +265,8 @@ def sorts(rng: np.random.Generator, arch: str) -> Case:
 
 @case
 def atomics(rng: np.random.Generator, arch: str) -> Case:
-    # no negative numbers: Triton 3.6 combines those of a wave for one address by the unsigned maximum, on gfx942 and gfx950
+    # no negative numbers: Triton 3.6 combines those of a wave for one address by the unsigned
+    # maximum, on gfx942 and gfx950
     x, places = (
         rng.integers(0, 1000, 512).astype(np.int32),
         rng.integers(0, 16, 512).astype(np.int32),

@@ -1,9 +1,11 @@
-"""Triton's own code objects for AMD GPUs, compiled without one, in a Python that has Triton: for ``test_triton_code_objects.py``.
+"""Triton's own code objects for AMD GPUs, compiled without one, in a Python that has Triton: for
+``test_triton_code_objects.py``.
 
     python triton_compile.py FOLDER < JOBS
 
-JOBS is JSON: a list of [name, kernel, arch, signature, constants, options]. FOLDER gets ``NAME.hsaco`` and ``NAME.s``, which ends with the metadata; standard
-output is JSON: name -> {"shared", "num_warps", "kernel"}, or {"error"} where Triton does not compile it.
+JOBS is JSON: a list of [name, kernel, arch, signature, constants, options]. FOLDER gets
+``NAME.hsaco`` and ``NAME.s``, which ends with the metadata; standard output is JSON: name ->
+{"shared", "num_warps", "kernel"}, or {"error"} where Triton does not compile it.
 """
 
 import json

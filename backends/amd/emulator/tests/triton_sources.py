@@ -1,4 +1,5 @@
-"""Kernels that real Triton compiles for AMD GPUs: this file is imported where ``triton`` is Triton, see ``triton_compile.py``."""
+"""Kernels that real Triton compiles for AMD GPUs: this file is imported where ``triton`` is Triton,
+see ``triton_compile.py``."""
 
 # mypy: ignore-errors
 

@@ -1,4 +1,5 @@
-"""Kernels for the emulator: LLVM IR compiled for a target, and single instructions between loads and stores of registers."""
+"""Kernels for the emulator: LLVM IR compiled for a target, and single instructions between loads
+and stores of registers."""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ def kernel(
     body: str, arguments: str, declarations: str = "", threads: int = 64, attributes: str = ""
 ) -> str:
     """The IR of a kernel k; %t is the work-item."""
-    flags = f'"amdgpu-flat-work-group-size"="{threads},{threads}" "uniform-work-group-size"="true" {attributes}'
+    flags = (
+        f'"amdgpu-flat-work-group-size"="{threads},{threads}" "uniform-work-group-size"="true" '
+        f"{attributes}"
+    )
     return f"""{_HEAD}{declarations}
 define amdgpu_kernel void @k({arguments}) {flags} {{
 entry:
@@ -79,7 +83,8 @@ def launch(
     seed: int = 0,
     limit: int = 1 << 24,
 ) -> tuple[list[Array], Coverage]:
-    """Run kernel k of a text on copies of arrays, whose addresses come before ``scalars``; the arrays afterwards."""
+    """Run kernel k of a text on copies of arrays, whose addresses come before ``scalars``; the
+    arrays afterwards."""
     arena = Arena(1 << 24)
     addresses = [arena.put(array) for array in arrays]
     arguments = struct.pack(f"<{len(addresses)}Q", *addresses) + scalars
@@ -136,8 +141,9 @@ def execute(
     lds: int = 0,
     **directives: int,
 ) -> list[Array]:
-    """Run ``lines`` in one wave: vector registers hold ``inputs`` (32 bits for each lane), and the ``outputs`` (numbers, or names of scalar registers) are
-    what registers hold afterwards, uint32 [lanes] each. s[8:9] and higher are free, v200 and higher are not."""
+    """Run ``lines`` in one wave: vector registers hold ``inputs`` (32 bits for each lane), and the
+    ``outputs`` (numbers, or names of scalar registers) are what registers hold afterwards, uint32
+    [lanes] each. s[8:9] and higher are free, v200 and higher are not."""
     n, width = _notation(target), lanes(target)
     text = [
         f'.amdgcn_target "amdgcn-amd-amdhsa--{target}"',

@@ -1,4 +1,5 @@
-"""Atomic sums: pairs of f16 and bf16 by one instruction, one fence for all updates of a thread, each lane another element; run on emulated waves."""
+"""Atomic sums: pairs of f16 and bf16 by one instruction, one fence for all updates of a thread,
+each lane another element; run on emulated waves."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
     found.append(cross_lane.bpermute(w, value, turned))
     for number, name in enumerate(found):
         place = w.emit(
-            f"getelementptr i32, ptr addrspace(1) %out, i32 {w.emit(f'add i32 {lane}, {number * row.wave}')}"
+            "getelementptr i32, ptr addrspace(1) %out, i32 "
+            f"{w.emit(f'add i32 {lane}, {number * row.wave}')}"
         )
         w.do(f"store i32 {name}, ptr addrspace(1) {place}, align 4")
     w.ret()
@@ -70,7 +71,8 @@ def test_every_lane_gets_what_the_lane_across_has(arch: str) -> None:
 def test_permutes_of_lds_are_pinned_beside_copies_to_lds(
     mask: int, copies: bool, swaps: bool, written: list[str]
 ) -> None:
-    """No target of the table has copies to LDS and lacks the exchange of rows: a row without it stands for one."""
+    """No target of the table has copies to LDS and lacks the exchange of rows: a row without it
+    stands for one."""
     target = GcnTarget(target_of(ARCHITECTURES["gfx950"]))
     lanes = cross_lane.GcnLanes(
         dataclasses.replace(ARCHITECTURES["gfx950"], swaps=swaps), target.threads

@@ -1,4 +1,5 @@
-"""The option ``line_info``: code says which lines of the source it comes from, and is the same code without."""
+"""The option ``line_info``: code says which lines of the source it comes from, and is the same code
+without."""
 
 from __future__ import annotations
 

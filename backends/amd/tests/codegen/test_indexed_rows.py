@@ -1,4 +1,5 @@
-"""Rows that an index names are accessed as widely as rows in order, and the kernels compute what they should on emulated waves."""
+"""Rows that an index names are accessed as widely as rows in order, and the kernels compute what
+they should on emulated waves."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def code_of(name: str, arch: str, **constants: Any) -> CodeObject:
 
 
 def accesses(code: CodeObject) -> Counter[str]:
-    """How many accesses of each kind a listing has: ``load``, ``load_lds`` and ``store`` with the bytes of one."""
+    """How many accesses of each kind a listing has: ``load``, ``load_lds`` and ``store`` with the
+    bytes of one."""
     found: Counter[str] = Counter()
     for kind, how in re.findall(
         r"^\s*(?:global|buffer|flat)_(load_lds|load|store)_(?:d16_hi_)?(\w+)",

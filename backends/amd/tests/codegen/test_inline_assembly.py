@@ -1,4 +1,5 @@
-"""Inline assembly: real instructions, assembled by AMD's LLVM and executed on emulated waves; and what is said of assembly that cannot be."""
+"""Inline assembly: real instructions, assembled by AMD's LLVM and executed on emulated waves; and
+what is said of assembly that cannot be."""
 
 from __future__ import annotations
 

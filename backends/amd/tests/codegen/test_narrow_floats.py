@@ -1,4 +1,5 @@
-"""Conversions to narrow floats: to fp8 by the machine's instruction, saturating to the maximum, and to bf16; the nearest number, ties to even."""
+"""Conversions to narrow floats: to fp8 by the machine's instruction, saturating to the maximum, and
+to bf16; the nearest number, ties to even."""
 
 from __future__ import annotations
 
@@ -153,7 +154,8 @@ def test_f32_becomes_bf16_in_four_instructions(arch: str, each: int) -> None:
 @pytest.mark.parametrize("name", ["add", "sub", "mul"])
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_arithmetic_of_bf16_asks_for_no_nan(arch: str, name: str) -> None:
-    """A NaN that comes of bf16 numbers has nothing in its lower half that rounding could carry out of it: neither an operand's nor the machine's own."""
+    """A NaN that comes of bf16 numbers has nothing in its lower half that rounding could carry out
+    of it: neither an operand's nor the machine's own."""
     size = 4096
     code = listed(
         kernels.computed, "x=*bf16:16, y=*bf16:16, out=*bf16:16", arch, {"N": size, "NAME": name}

@@ -1,4 +1,5 @@
-"""Divisors of 0, shifts past the width, and floats that no integer is: on emulated waves as everywhere."""
+"""Divisors of 0, shifts past the width, and floats that no integer is: on emulated waves as
+everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Loops of a few known trips are unrolled: what fills and drains their pipelines is known, and takes no instructions."""
+"""Loops of a few known trips are unrolled: what fills and drains their pipelines is known, and
+takes no instructions."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ def test_products_are_scaled_by_the_instructions(
     count: int,
     schedule: str,
 ) -> None:
-    """Three times over, in a loop, each with other operands; accumulator go on from c. A warp has so many instructions in an iteration."""
+    """Three times over, in a loop, each with other operands; accumulator go on from c. A warp has
+    so many instructions in an iteration."""
     (m, n, k), trips = shape, 3
     rng = np.random.default_rng(m + n + k)
     code = code_for(formats, shape, trips=trips, num_warps=warps)
@@ -115,7 +116,8 @@ def test_products_are_scaled_by_the_instructions(
 
 
 def test_operands_and_scales_are_loaded_ahead() -> None:
-    """One barrier an iteration, and reads in the instructions' layouts: what is loaded goes through LDS once."""
+    """One barrier an iteration, and reads in the instructions' layouts: what is loaded goes through
+    LDS once."""
     for stages, ahead in ((2, 4), (1, 0)):
         code = code_for(("e4m3", "e2m1"), (64, 64, 128), trips=4, num_stages=stages)
         simt, listing = code.stages["simt"], code.stages["amdgcn"]
@@ -199,7 +201,8 @@ def test_formats_that_the_instructions_lack_are_scaled_before() -> None:
 def test_the_instruction_is_in_the_machine_code(
     formats: tuple[str, str], codes: tuple[int, int]
 ) -> None:
-    """Of 16 bytes: the scales' half, 0xD3AC, before that of the matmul, 0xD3AD, which has the formats of both operands."""
+    """Of 16 bytes: the scales' half, 0xD3AC, before that of the matmul, 0xD3AD, which has the
+    formats of both operands."""
     code = code_for(formats, (16, 16, 128), num_warps=1)
     kind, _, offset, size = sections(code.binary)[".text"]
     assert kind == 1

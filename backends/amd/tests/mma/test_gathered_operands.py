@@ -1,4 +1,5 @@
-"""Pipelined matmuls of rows that an index names: addresses come from other lanes, and no wait for them is missing."""
+"""Pipelined matmuls of rows that an index names: addresses come from other lanes, and no wait for
+them is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ CASES = [
 def code_of(
     arch: str, m: int, n: int, twice: bool, stages: int, warps: int, index: str
 ) -> CodeObject:
-    signature = f"q_ptr=*fp32:16, rows_ptr=*fp32:16, index_ptr=*{index}:16, out_ptr=*fp32:16, n=i32, stride=i32:16"
+    signature = (
+        f"q_ptr=*fp32:16, rows_ptr=*fp32:16, index_ptr=*{index}:16, out_ptr=*fp32:16, n=i32, "
+        "stride=i32:16"
+    )
     constants = {"M": m, "N": n, "D": DEPTH, "TWICE": twice}
     return listed(gathered, signature, arch, constants, num_warps=warps, num_stages=stages)
 
@@ -74,7 +78,10 @@ def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch)
         code = code_of("gfx950", *MORE[2])
         with pytest.raises(
             WaveError,
-            match=r"which line \d+ \(ds_bpermute_b32 .*\) has not loaded yet: a wait for its counter is missing",
+            match=(
+                r"which line \d+ \(ds_bpermute_b32 .*\) has not loaded yet: a wait for its "
+                r"counter is missing"
+            ),
         ):
             is_right(code, 64, 64, "i64", "lockstep")
         assert waits_that_are_too_short(str(code.stages["amdgcn"]))
@@ -83,7 +90,8 @@ def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_lanes_of_other_rows_are_exchanged_without_lds() -> None:
-    """gfx950 has instructions for it, and copies straight to LDS, which would have to wait for permutes of LDS."""
+    """gfx950 has instructions for it, and copies straight to LDS, which would have to wait for
+    permutes of LDS."""
     signature = (
         "x_ptr=*fp32:16, out_ptr=*fp32:16, x_stride=i32:16, out_stride=i32:16, n_columns=i32"
     )

@@ -108,12 +108,14 @@ def test_stages_are_shown_without_a_gpu(
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
     file = Path(__file__).resolve().parents[1] / "amd_kernels.py"
     signature = "*fp32:16,*fp32:16,*fp32:16,i32:16"
-    command = f"inspect {file}:add --backend amd --arch gfx942 --signature {signature} --constants BLOCK=1024".split()
+    command = (
+        f"inspect {file}:add --backend amd --arch gfx942 --signature {signature} --constants "
+        "BLOCK=1024"
+    ).split()
     assert cli.main(command) == 0
     text = capsys.readouterr().out
-    assert [name for name in re.findall(r"^## (\w+)", text, re.M) if name in ("tileir", "simt", "layouts", "llir", "amdgcn", "hsaco", "resources")] == [
-        "tileir", "simt", "layouts", "llir", "amdgcn", "hsaco", "resources",
-    ]  # fmt: skip
+    stages = ["tileir", "simt", "layouts", "llir", "amdgcn", "hsaco", "resources"]
+    assert [name for name in re.findall(r"^## (\w+)", text, re.M) if name in stages] == stages
     assert re.search(
         r"^registers +\d+ a thread \(by the code generator\)$", text, re.M
     ) and re.search(r"^occupancy +100%", text, re.M)

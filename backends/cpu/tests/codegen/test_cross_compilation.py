@@ -29,15 +29,18 @@ from kernels.matmul import matmul_kernel
 from kernels.softmax import softmax_kernel
 from kernels.vector_add import add_kernel
 
-#: Every n-th sample is run: the operations, types and shapes follow each other in steps that have no factor in common with it.
+#: Every n-th sample is run: the operations, types and shapes follow each other in steps that have
+#: no factor in common with it.
 _STRIDE = 29
 _EMULATED = ("aarch64", "neoverse-v1", "riscv64", "riscv64-v")
-#: Instructions of which an emulator ends the program by an assertion of its own (QEMU 7.2); other processors' runs have the samples that need them.
+#: Instructions of which an emulator ends the program by an assertion of its own (QEMU 7.2); other
+#: processors' runs have the samples that need them.
 _NOT_EMULATED = {"riscv64-v": r"vfn?cvt\.rtz"}
 
 
 def chosen_samples() -> list[Sample]:
-    """Samples of all operations, but for those that print: there is no interpreter where they run."""
+    """Samples of all operations, but for those that print: there is no interpreter where they
+    run."""
     runnable = [
         sample
         for sample in all_samples()
@@ -119,7 +122,8 @@ def test_samples_agree_with_the_reference_on_an_emulated_processor(
 
 @pytest.fixture(scope="module")
 def demo_launches(module_of: Callable[..., Module]) -> list[tuple[Launch, list[Any]]]:
-    """The demo's kernels with arguments, and what the reference makes of these. No extent is a multiple of a block."""
+    """The demo's kernels with arguments, and what the reference makes of these. No extent is a
+    multiple of a block."""
     rng = np.random.default_rng(5)
 
     def normal(*shape: int) -> Any:

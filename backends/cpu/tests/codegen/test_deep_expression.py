@@ -28,15 +28,23 @@ _TAIL = "  store %to, %v{count}\n  return\n}}\n"
 
 #: One link of a chain: %v{i} from %v{j}, the number before it.
 LINKS = {
-    "elementwise": "  %a{i} = mul %v{j}, %half : tile<64xf32>\n  %v{i} = add %a{i}, %quarter : tile<64xf32>\n",
-    "chosen": (
-        '  %c{i} = cmp %v{j}, %half {{predicate = "gt"}} : tile<64xi1>\n  %a{i} = mul %v{j}, %half : tile<64xf32>\n'
-        "  %b{i} = add %v{j}, %quarter : tile<64xf32>\n  %v{i} = select %c{i}, %a{i}, %b{i} : tile<64xf32>\n"
+    "elementwise": (
+        "  %a{i} = mul %v{j}, %half : tile<64xf32>\n  %v{i} = add %a{i}, %quarter : tile<64xf32>\n"
     ),
-    "expensive": "  %e{i} = exp %v{j} : tile<64xf32>\n  %v{i} = mul %e{i}, %quarter : tile<64xf32>\n",
+    "chosen": (
+        '  %c{i} = cmp %v{j}, %half {{predicate = "gt"}} : tile<64xi1>\n'
+        "  %a{i} = mul %v{j}, %half : tile<64xf32>\n"
+        "  %b{i} = add %v{j}, %quarter : tile<64xf32>\n"
+        "  %v{i} = select %c{i}, %a{i}, %b{i} : tile<64xf32>\n"
+    ),
+    "expensive": (
+        "  %e{i} = exp %v{j} : tile<64xf32>\n  %v{i} = mul %e{i}, %quarter : tile<64xf32>\n"
+    ),
     "summed": (
-        "  %s{i} = reduce %v{j} {{axis = 0}} : f32 combine(%l{i}: f32, %r{i}: f32) {{\n    %t{i} = max %l{i}, %r{i} : f32\n    yield %t{i}\n  }}\n"
-        "  %w{i} = splat %s{i} : tile<64xf32>\n  %d{i} = mul %w{i}, %quarter : tile<64xf32>\n  %h{i} = mul %v{j}, %half : tile<64xf32>\n"
+        "  %s{i} = reduce %v{j} {{axis = 0}} : f32 combine(%l{i}: f32, %r{i}: f32) {{\n"
+        "    %t{i} = max %l{i}, %r{i} : f32\n    yield %t{i}\n  }}\n"
+        "  %w{i} = splat %s{i} : tile<64xf32>\n  %d{i} = mul %w{i}, %quarter : tile<64xf32>\n"
+        "  %h{i} = mul %v{j}, %half : tile<64xf32>\n"
         "  %v{i} = add %h{i}, %d{i} : tile<64xf32>\n"
     ),
 }

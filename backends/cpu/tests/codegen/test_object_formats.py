@@ -53,7 +53,8 @@ SYSTEMS = {
     "x86_64-apple-macosx11": (b"\xcf\xfa\xed\xfe", "x86-64-v3"),
     "arm64-apple-macosx11": (b"\xcf\xfa\xed\xfe", "apple-m1"),
 }
-#: What kernels call of Windows: the probe of stack memory, and a mark of programs that compute with floats.
+#: What kernels call of Windows: the probe of stack memory, and a mark of programs that compute with
+#: floats.
 OF_WINDOWS = {"__chkstk", "_fltused"}
 
 LINKING = """

@@ -1,4 +1,5 @@
-"""The thread pool: every program runs exactly once, whoever launches, after idling, after a fork."""
+"""The thread pool: every program runs exactly once, whoever launches, after idling, after a
+fork."""
 
 import ctypes
 import itertools
@@ -122,7 +123,8 @@ def test_costly_programs_are_shared_and_their_cost_is_learnt(pools, kernel, mode
     alone, started = Launch(kernel, 64, rounds=20000), time.thread_time()
     alone.run(pools["serial", 1])
     spent = time.thread_time() - started
-    # no program takes longer than its whole launch; nor, whatever its core and clock, a tenth of the work's time in one thread
+    # no program takes longer than its whole launch; nor, whatever its core and clock, a tenth of
+    # the work's time in one thread
     assert spent / 10 < pool.expected_seconds(record, 64) < 64 * longest
     assert Pool.expected_seconds(pool, ctypes.addressof(Launch(kernel, 1).record), 1) is None
 
@@ -295,9 +297,10 @@ def test_openmp_of_torch_is_adopted_when_it_is_imported_later():
     pytest.importorskip("torch")
     if not NATIVE:
         pytest.skip("needs the native pool")
-    body = (
-        SETUP
-        + "check(50, 2000); first = pool().mode\nimport torch\ncheck(50, 2000, 10); print(first, pool().mode)\nassert torch.ones(300000).sum() == 300000"
+    body = SETUP + (
+        "check(50, 2000); first = pool().mode\nimport torch\n"
+        "check(50, 2000, 10); print(first, pool().mode)\n"
+        "assert torch.ones(300000).sum() == 300000"
     )
     assert run_script(body, TILEWRIGHT_NUM_THREADS="2").split() == ["native", "openmp"]
     assert run_script(body, TILEWRIGHT_NUM_THREADS="2", TILEWRIGHT_CPU_POOL="native").split() == [
@@ -310,7 +313,10 @@ def test_openmp_of_torch_is_adopted_when_it_is_imported_later():
 def test_an_interrupt_reaches_the_main_thread():
     """Workers block signals, so the interpreter's own handler runs where Python expects it."""
     body = SETUP + "check(100, 3000)\nimport signal, threading\n"
-    body += "signal.signal(signal.SIGUSR1, lambda *a: print('caught', threading.current_thread() is threading.main_thread()))\n"
+    body += (
+        "signal.signal(signal.SIGUSR1, lambda *a: print('caught', threading.current_thread() is "
+        "threading.main_thread()))\n"
+    )
     body += "os.kill(os.getpid(), signal.SIGUSR1)\ncheck(100, 3000)\n"
     assert run_script(body, TILEWRIGHT_NUM_THREADS="4").split() == ["caught", "True"]
     assert signal.SIGUSR1

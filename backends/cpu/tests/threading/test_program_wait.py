@@ -162,7 +162,10 @@ def test_too_few_threads_run_no_program(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(
         ResidencyError,
-        match=r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 programs",
+        match=(
+            r"of the 20 of grid \(20, 1, 1\) 7 fit: .*can't start new thread.*Launch at most 7 "
+            r"programs"
+        ),
     ) as refused:
         meet[(20,)](count, x, out, N=20, backend="cpu", cooperative=True)
     assert (refused.value.required, refused.value.limit) == (20, 7)

@@ -1,4 +1,5 @@
-"""Tensor maps that kernels make, as PTX that is assembled: what a map says, who may copy by it, and where it is."""
+"""Tensor maps that kernels make, as PTX that is assembled: what a map says, who may copy by it, and
+where it is."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ def test_products_of_groups_are_copied_and_multiplied_as_those_of_descriptors_of
     assert f"tilewright_maps0[{144 * programs * 3 * 128}];" in ptx
     # each map is brought to its place and shown before it is read
     order = re.findall(
-        r"tensormap\.cp_fenceproxy|fence\.proxy\.tensormap::generic\.acquire\.gpu|cp\.async\.bulk\.tensor",
+        r"tensormap\.cp_fenceproxy|fence\.proxy\.tensormap::generic\.acquire\.gpu|"
+        r"cp\.async\.bulk\.tensor",
         ptx,
     )
     assert order[:6] == [
@@ -96,7 +98,8 @@ def test_rows_that_may_end_within_sixteen_bytes_are_stored_by_threads() -> None:
 
 #: Element types, and the numbers by which a tensor map names them.
 ELEMENTS = {
-    tl.float16: 6, tl.bfloat16: 10, tl.float32: 7, tl.float64: 9, tl.int8: 0, tl.uint8: 0, tl.int16: 1, tl.uint16: 1, tl.int32: 3, tl.uint32: 2,
+    tl.float16: 6, tl.bfloat16: 10, tl.float32: 7, tl.float64: 9, tl.int8: 0, tl.uint8: 0,
+    tl.int16: 1, tl.uint16: 1, tl.int32: 3, tl.uint32: 2,
     tl.int64: 5, tl.uint64: 4, tl.float8e4nv: 0, tl.float8e5: 0,
 }  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Rows that numbers name, by the TMA unit of compute capability 10.0 on: where it puts them, what is written, what maps say. No GPU has run them."""
+"""Rows that numbers name, by the TMA unit of compute capability 10.0 on: where it puts them, what
+is written, what maps say. No GPU has run them."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def compiled(
     known: dict[str, int] | None = None,
     **options: Any,
 ) -> CodeObject:
-    """Code that ptxas takes; descriptors, pointers and extents are multiples of 16 unless ``known`` says otherwise."""
+    """Code that ptxas takes; descriptors, pointers and extents are multiples of 16 unless ``known``
+    says otherwise."""
     facts = {
         name: {"divisibility": (known or {}).get(name, 16), "extent_divisibility": 16}
         for name in types
@@ -88,8 +90,9 @@ SCATTER = "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group"
 def placed(
     starts: Any, box: tuple[int, int], span: int, shape: tuple[int, int], size: int
 ) -> np.ndarray[Any, Any]:
-    """What the engine writes: of a start the four rows of a box after each other, 16 bytes of each exchanged by where the row is (the PTX ISA's swizzling
-    modes); by bytes, the number of the element in the tile whose first byte is there, or -1."""
+    """What the engine writes: of a start the four rows of a box after each other, 16 bytes of each
+    exchanged by where the row is (the PTX ISA's swizzling modes); by bytes, the number of the
+    element in the tile whose first byte is there, or -1."""
     memory = np.full(shape[0] * shape[1] * size, -1)
     for offset, (row, column) in starts:
         assert offset % 128 == 0

@@ -1,4 +1,5 @@
-"""Loads of pixels in the order of a convolution: what is written, what ptxas takes, what the driver is asked for, what is refused."""
+"""Loads of pixels in the order of a convolution: what is written, what ptxas takes, what the driver
+is asked for, what is refused."""
 
 from __future__ import annotations
 
@@ -50,7 +51,10 @@ def test_a_thread_starts_a_copy_and_all_wait_for_it(arch: str) -> None:
     code = compiled(arch)
     text = str(code.stages["ptx"])
     copies = re.findall(
-        r"cp\.async\.bulk\.tensor\.4d\.\S+\.im2col\.mbarrier::complete_tx::bytes \[\S+\], \[\S+, \{(.*?)\}\], \[\S+\], \{(.*?)\};",
+        (
+            r"cp\.async\.bulk\.tensor\.4d\.\S+\.im2col\.mbarrier::complete_tx::bytes \[\S+\], "
+            r"\[\S+, \{(.*?)\}\], \[\S+\], \{(.*?)\};"
+        ),
         text,
     )
     # that of a loop, and that of the other map
@@ -65,7 +69,10 @@ def test_a_thread_starts_a_copy_and_all_wait_for_it(arch: str) -> None:
     assert [copy for copy, _ in copies] == [", ".join(coordinates)] * 2
     (down, right), (still, as_well) = (window.split(", ")[::-1] for _, window in copies)
     assert down != right and still == as_well
-    named = r"fence\.proxy|bar\.sync|barrier\.sync|mbarrier\.init|mbarrier\.arrive\.expect_tx|cp\.async|mbarrier\.try_wait|mbarrier\.inval"
+    named = (
+        r"fence\.proxy|bar\.sync|barrier\.sync|mbarrier\.init|mbarrier\.arrive\.expect_tx|"
+        r"cp\.async|mbarrier\.try_wait|mbarrier\.inval"
+    )
     steps = re.findall(rf"^\s*({named})", text, re.M)
     meet = next(step for step in steps if step.endswith(".sync"))
     once = [
@@ -103,7 +110,8 @@ class Encoding(FakeBindings):
         return SimpleNamespace(opaque=list(range(16)))
 
 
-#: Of the parameters of the driver's function behind the structure, and how many numbers those have that are lists.
+#: Of the parameters of the driver's function behind the structure, and how many numbers those have
+#: that are lists.
 _PASSED = (
     c_int32,
     c_int32,
@@ -119,7 +127,8 @@ _LISTS = {3: 4, 4: 3, 5: 2, 6: 2, 9: 4}
 
 
 def test_the_driver_is_asked_for_the_map_of_pixels() -> None:
-    """By Python and by machine code alike: cuTensorMapEncodeIm2col, each list with the innermost axis first."""
+    """By Python and by machine code alike: cuTensorMapEncodeIm2col, each list with the innermost
+    axis first."""
     wanted = TensorMap.of_descriptor(
         0, "f16", (1, 1, 1, 64), 0, nan=False, pixel_box=PixelBox((-1, -2), (3, -4), 128)
     )

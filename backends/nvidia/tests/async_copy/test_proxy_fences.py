@@ -34,10 +34,12 @@ KERNELS: Mapping[str, tuple[dict[str, str], tuple[str, ...], tuple[int, int, int
         (2, 2, 1),
     ),
 }
-#: In order: what threads load and store in shared memory, copies to it and from it, what orders them.
+#: In order: what threads load and store in shared memory, copies to it and from it, what orders
+#: them.
 _INSTRUCTIONS = re.compile(
     r"^\s*(ld\.shared|st\.shared|bar\.sync|mbarrier\.arrive\.release"
-    r"|fence\.mbarrier_init|fence\.proxy\.async|cp\.async\.bulk\.tensor\S*\.(?:global|shared::cta))",
+    r"|fence\.mbarrier_init|fence\.proxy\.async"
+    r"|cp\.async\.bulk\.tensor\S*\.(?:global|shared::cta))",
     re.MULTILINE,
 )
 
@@ -68,7 +70,8 @@ def test_fences_are_those_that_are_needed(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["dequantized", "exact"])
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_121a"])
 def test_operands_that_threads_store_and_load_need_no_fence(name: str, arch: str) -> None:
-    """There the async proxy copies rows that an index names, and nothing else: ``ldmatrix`` reads by the generic proxy."""
+    """There the async proxy copies rows that an index names, and nothing else: ``ldmatrix`` reads
+    by the generic proxy."""
     assert "fence.proxy.async" not in ptx_of(name, arch)
 
 

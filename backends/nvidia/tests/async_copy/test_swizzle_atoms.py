@@ -74,7 +74,8 @@ def test_slabs_are_as_wide_as_the_tile() -> None:
     ],
 )
 def test_boxes_fill_a_tile(shape: tuple[int, ...], element: object, slabs: SwizzleAtoms) -> None:
-    """Every element of a tile is written once, where its layout says: a box lies in order from its beginning on, its chunks exchanged by address."""
+    """Every element of a tile is written once, where its layout says: a box lies in order from its
+    beginning on, its chunks exchanged by address."""
     size = {F16: 2, BF16: 2, F8E5M2: 1, I8: 1, F32: 4, F64: 8}[element]  # type: ignore[index]
     shared = swizzled_layout(shape, size, slabs)
     assert shared is not None

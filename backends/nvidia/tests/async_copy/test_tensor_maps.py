@@ -1,4 +1,5 @@
-"""Tensor maps: what they are made of, what the driver is asked for by Python and by machine code, what is refused."""
+"""Tensor maps: what they are made of, what the driver is asked for by Python and by machine code,
+what is refused."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Encoding(FakeBindings):
         return SimpleNamespace(opaque=list(range(16)))
 
 
-#: Of the parameters of the driver's function behind the structure: what machine code passes, lists by the type of what they have.
+#: Of the parameters of the driver's function behind the structure: what machine code passes, lists
+#: by the type of what they have.
 _PASSED = (
     c_int32,
     c_int32,
@@ -129,7 +131,8 @@ def test_maps_of_one_axis_have_no_stride() -> None:
 
 
 def test_maps_are_made_of_pointers_and_numbers() -> None:
-    """A tensor of the pointer that is argument 2 plus a row, of extents n and k, which is argument 0."""
+    """A tensor of the pointer that is argument 2 plus a row, of extents n and k, which is argument
+    0."""
     start: Expression = ("add", word(2), ("mul", 128, word(1)))
     wanted = TensorMap(
         start, (word(1), word(0)), (word(0), 1), "f16", (64, 64), 128, nan=False, implied=True
@@ -245,7 +248,9 @@ def test_what_the_driver_refuses_is_told() -> None:
     block = ArgumentBlock("k", [Parameter("d", "desc<128x64xf16>")], int, [found])
     with pytest.raises(
         RefusedError,
-        match="k: the TMA unit cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed",
+        match=(
+            "k: the TMA unit cannot access the tensor of argument 0: cuTensorMapEncodeTiled failed"
+        ),
     ):
         block.place((SimpleNamespace(base=WORDS[0], shape=WORDS[1:3], strides=WORDS[3:]),))
 

@@ -56,7 +56,10 @@ def test_barrier_objects() -> None:
     )
     assert len(instructions(ptx, "mbarrier.arrive.release.cta.shared::cta.b64 _, [")) == 5
     waits = re.findall(
-        r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, \[%r\d+\], (%r\d+);\n\s*@!%ended bra again;",
+        (
+            r"again:\n\s*mbarrier\.try_wait\.parity\.acquire\.cta\.shared::cta\.b64 %ended, "
+            r"\[%r\d+\], (%r\d+);\n\s*@!%ended bra again;"
+        ),
         str(ptx),
     )
     assert [constants(ptx)[name] for name in waits] == ["1", "0", "1", "0", "0", "1"]
@@ -146,7 +149,11 @@ def test_blocks_to_shared_memory(
     ptx = str(code.stages["ptx"])
     rank = len(block)
     found = re.findall(
-        rf"cp\.async\.bulk\.tensor\.{rank}d\.shared::cluster\.global\.mbarrier::complete_tx::bytes \[(%\w+)\], \[(%\w+), \{{(.*)\}}\], \[(%\w+)\];",
+        (
+            rf"cp\.async\.bulk\.tensor\.{rank}d\.shared::cluster\.global\."
+            r"mbarrier::complete_tx::bytes "
+            rf"\[(%\w+)\], \[(%\w+), \{{(.*)\}}\], \[(%\w+)\];"
+        ),
         ptx,
     )
     assert len(found) == len(copies) and all(
@@ -298,7 +305,8 @@ def copied_on(x: Any, y: Any) -> None:
 
 @pytest.mark.parametrize(("divisor", "stored"), [(1, False), (4, False), (8, True), (16, True)])
 def test_the_engine_stores_rows_that_end_at_16_bytes(divisor: int, stored: bool) -> None:
-    """Of a row it writes whole pieces of 16 bytes, the last one too, which may be the beginning of what lies behind the tensor."""
+    """Of a row it writes whole pieces of 16 bytes, the last one too, which may be the beginning of
+    what lies behind the tensor."""
     facts = {
         "x": {"divisibility": 16, "extent_divisibility": 1},
         "y": {"divisibility": 16, "extent_divisibility": divisor},

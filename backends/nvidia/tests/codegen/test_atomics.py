@@ -1,4 +1,5 @@
-"""Atomic updates in PTX: how many elements one takes, ``red`` and ``atom``, fences; ptxas takes all of it."""
+"""Atomic updates in PTX: how many elements one takes, ``red`` and ``atom``, fences; ptxas takes all
+of it."""
 
 from __future__ import annotations
 

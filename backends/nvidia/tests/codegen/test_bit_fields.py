@@ -1,4 +1,5 @@
-"""Bit fields of 32-bit words that become f32: the instructions that are written for them, run in NumPy."""
+"""Bit fields of 32-bit words that become f32: the instructions that are written for them, run in
+NumPy."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def bit_field_less(x, z, SHIFT: tl.constexpr, MASK: tl.constexpr, OFFSET: tl.con
 
 
 def stored(text: str, words: Any) -> Any:
-    """Run the straight-line PTX of a thread that loads one word and stores one number, for each of some words."""
+    """Run the straight-line PTX of a thread that loads one word and stores one number, for each of
+    some words."""
     registers: dict[str, Any] = {}
 
     def value(name: str) -> Any:
@@ -203,8 +205,8 @@ def test_a_subtraction_below_zero_is_a_field_of_signed_words_alone(
 
 
 def test_packed_weights_shift_once_a_word(ptx: Ptx) -> None:
-    """Of eight weights of four bits five are masked where they stand, and three after one shift: the shifts are
-    elements of an index tile, literals in each register."""
+    """Of eight weights of four bits five are masked where they stand, and three after one shift:
+    the shifts are elements of an index tile, literals in each register."""
     types = {
         "x_ptr": "*fp16",
         "q_ptr": "*i32",

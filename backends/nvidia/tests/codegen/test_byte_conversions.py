@@ -1,4 +1,5 @@
-"""Integers of 8 bits that become floats: the instructions that are written for the bytes of a word, run in NumPy."""
+"""Integers of 8 bits that become floats: the instructions that are written for the bytes of a word,
+run in NumPy."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def permuted(low: Any, high: Any, selector: int) -> Any:
 
 @pytest.mark.parametrize("type_", ["*i8", "*u8"])
 def test_bytes_of_words_become_floats_without_the_converters(ptx: Ptx, type_: str) -> None:
-    """The instructions written for the four bytes of a word, run in NumPy on each of the 256 bytes."""
+    """The instructions written for the four bytes of a word, run in NumPy on each of the 256
+    bytes."""
     text = ptx(
         kernels.copy,
         {"x": type_, "z": "*fp32"},
@@ -88,14 +90,16 @@ def joined(numbers: Any, result: str) -> Any:
 
 #: On words: destination, then the operands but for registers that something else wrote.
 _RUN = re.compile(
-    r"(xor|and|prmt|lop3|mov|shr\.u32)(?:\.b32)? \t?(.*);|(fma\.rn\.bf16x2|(?:add|sub)(?:\.rn)?\.f16x2) \t?(.*);"
+    r"(xor|and|prmt|lop3|mov|shr\.u32)(?:\.b32)? "
+    r"\t?(.*);|(fma\.rn\.bf16x2|(?:add|sub)(?:\.rn)?\.f16x2) \t?(.*);"
 )
 #: Words of all bytes in every place.
 _WORDS = np.arange(256, dtype=np.uint32) * np.uint32(0x01010101) + np.uint32(0x00408003)
 
 
 def pairs_of(text: str, result: str) -> list[Any]:
-    """Run the instructions that are written for a word, on each of some words, and return the pairs of numbers that are made: no sum of halves is rounded."""
+    """Run the instructions that are written for a word, on each of some words, and return the pairs
+    of numbers that are made: no sum of halves is rounded."""
     registers: dict[str, Any] = {}
     made: list[Any] = []
 
@@ -149,7 +153,8 @@ def bytes_of_words(type_: str) -> Any:
     ("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp16"), ("*u8", "*fp16")]
 )
 def test_bytes_of_words_become_short_floats_by_pairs(ptx: Ptx, type_: str, result: str) -> None:
-    """The instructions written for a word, run in NumPy on words of all bytes: no sum of halves is rounded, and each pair of numbers is one word."""
+    """The instructions written for a word, run in NumPy on words of all bytes: no sum of halves is
+    rounded, and each pair of numbers is one word."""
     text = ptx(
         kernels.copy,
         {"x": type_, "z": result},
@@ -165,7 +170,8 @@ def test_bytes_of_words_become_short_floats_by_pairs(ptx: Ptx, type_: str, resul
     ("type_", "result"), [("*i8", "*bf16"), ("*u8", "*bf16"), ("*i8", "*fp16"), ("*u8", "*fp16")]
 )
 def test_bytes_are_taken_from_where_they_were_before_a_permutation(type_: str, result: str) -> None:
-    """Pairs of a word whose bytes 1 and 2 change places are its even and its odd bytes: no permutation is left, and the odd ones of bf16 take one shift."""
+    """Pairs of a word whose bytes 1 and 2 change places are its even and its odd bytes: no
+    permutation is left, and the odd ones of bf16 take one shift."""
     module, register = ModuleWriter("nounwind"), "half" if result == "*fp16" else "i16"
     w = module.function("f", [("ptr", "x"), ("ptr", "z")])
     words = PackedRegisters()

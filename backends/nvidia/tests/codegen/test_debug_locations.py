@@ -1,4 +1,5 @@
-"""The option ``line_info``: code says which lines of the source it comes from, and is the same code without."""
+"""The option ``line_info``: code says which lines of the source it comes from, and is the same code
+without."""
 
 from __future__ import annotations
 
@@ -156,7 +157,8 @@ class Reader:
 
 
 def line_table(data: bytes) -> tuple[list[str], set[tuple[int, int]]]:
-    """The names of the files of a line program of DWARF 2 to 4, without folders, and its rows' (file, counted from 1, line)."""
+    """The names of the files of a line program of DWARF 2 to 4, without folders, and its rows'
+    (file, counted from 1, line)."""
     reader = Reader(data)
     end = reader.take("I") + reader.at
     version = reader.take("H")

@@ -1,4 +1,5 @@
-"""Rows that an index names are accessed as widely as rows in order: the conversion of index arithmetic to another layout hides nothing."""
+"""Rows that an index names are accessed as widely as rows in order: the conversion of index
+arithmetic to another layout hides nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
 
 
 def accesses(name: str, arch: str, type_: str = "fp16", **constants: Any) -> Counter[str]:
-    """How many accesses of each kind PTX has: ``ld``, ``st`` and ``cp.async`` with the bytes of one."""
+    """How many accesses of each kind PTX has: ``ld``, ``st`` and ``cp.async`` with the bytes of
+    one."""
     kernel, signature, defaults = KERNELS[name]
     types = {name: text.replace("fp16", type_) for name, text in signature.items()}
     ptx = str(

@@ -1,4 +1,5 @@
-"""Constraints of inline assembly: those that do not fit blame the line of the kernel, and not the backend; constants are written into the text."""
+"""Constraints of inline assembly: those that do not fit blame the line of the kernel, and not the
+backend; constants are written into the text."""
 
 import re
 

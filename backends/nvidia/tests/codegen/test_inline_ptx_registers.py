@@ -1,4 +1,5 @@
-"""Registers of inline assembly: each operand has one of the width that its constraint names, whatever the widths of the others."""
+"""Registers of inline assembly: each operand has one of the width that its constraint names,
+whatever the widths of the others."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ CASES = [
         1,
         "mov.b16 %rs, %rs; cvt.f32.f16 %r, %rs;",
     ),
-    # groups: two bytes are 16 bits, two halves a word, four halves two words or one register of 64 bits
+    # groups: two bytes are 16 bits, two halves a word, four halves two words or one register of 64
+    # bits
     ("mov.b32 {$0, $1}, $2;", "=h,=h,r", "fp16", "i8", "fp8e4nv", 2, "mov.b32 {%rs, %rs}, %r;"),
     (
         "mov.b32 $0, $2; mov.b16 $1, 0;",

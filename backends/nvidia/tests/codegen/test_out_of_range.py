@@ -1,4 +1,5 @@
-"""Shifts past the width and casts out of range cost nothing: the machine's own instructions have their meaning."""
+"""Shifts past the width and casts out of range cost nothing: the machine's own instructions have
+their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Words of narrow elements, made on the host: what surrounds an instruction is computed as on the device."""
+"""Words of narrow elements, made on the host: what surrounds an instruction is computed as on the
+device."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 def upper_bytes(
     w: FunctionWriter, text: str, results: Any, operands: list[tuple[str, str]], **options: Any
 ) -> list[str]:
-    """Stands for a conversion of a pair: the byte of each number is the upper one of its encoding."""
+    """Stands for a conversion of a pair: the byte of each number is the upper one of its
+    encoding."""
     assert text == "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;"
     high, low = (
         w.emit(f"lshr i32 {w.emit(f'bitcast float {name} to i32')}, 24") for _, name in operands

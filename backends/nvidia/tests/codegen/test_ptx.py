@@ -138,7 +138,8 @@ def test_masked_lanes_start_with_the_other_value(ptx: Ptx) -> None:
 def test_lanes_that_a_mask_leaves_out_start_with_zero_where_they_are_seen(
     ptx: Ptx, seen: bool
 ) -> None:
-    """Sixteen loads of 16 bytes by each thread: their registers are written before, or not at all where registers are not scarce enough to keep loads apart."""
+    """Sixteen loads of 16 bytes by each thread: their registers are written before, or not at all
+    where registers are not scarce enough to keep loads apart."""
     signature = {"x": "*fp32", "z": "*fp32", "n": "i32"}
     text = ptx(kernels.left_out, signature, constants={"BLOCK": 8192, "SEEN": seen})
     loads = re.findall(r"ld\.global\.v4\.b32 \{([^}]*)\}", text)
@@ -192,7 +193,8 @@ def test_reads_and_writes_have_order_and_scope(ptx: Ptx, type_: str, bits: int, 
     )
     assert f"ld.acquire.{scope}.global.b{bits}" in text and f"ld.relaxed.gpu.global.b{bits}" in text
     assert "mov.u64" in text and "%globaltimer" in text
-    # What the whole program wrote is released: its threads wait for each other before the first of them writes the flag.
+    # What the whole program wrote is released: its threads wait for each other before the first of
+    # them writes the flag.
     start = text.index("st.global", text.index("$entry") if "$entry" in text else 0)
     assert "bar.sync" in text[start : text.index(f"st.release.{scope}")]
 
@@ -351,7 +353,10 @@ def test_negations_and_magnitudes_of_16_bits_are_made_of_what_the_assembler_does
     assert not re.search(r"(neg|abs)\.s16", text)
     assert re.search(r"not\.b16 \t(%rs\d+), %rs\d+;\n\tadd\.s16 \t\1, \1, 1;", text)
     assert re.search(
-        r"shr\.s16 \t%sign, (%rs\d+), 15;\n\tadd\.s16 \t(%rs\d+), \1, %sign;\n\txor\.b16 \t\2, \2, %sign;",
+        (
+            r"shr\.s16 \t%sign, (%rs\d+), 15;\n\tadd\.s16 \t(%rs\d+), \1, %sign;\n\txor\.b16 "
+            r"\t\2, \2, %sign;"
+        ),
         text,
     )
 
@@ -415,7 +420,8 @@ def test_several_blocks_a_program_are_a_hint(blocks: int) -> None:
     assert several.binary == one.binary and several.metadata["cluster"] == 1
     (told,) = set(several.metadata["notes"]) - set(one.metadata["notes"])
     assert told.endswith(
-        f"num_ctas={blocks}: each program runs in one block all the same (it multiplies no matrices)"
+        f"num_ctas={blocks}: each program runs in one block all the same (it multiplies no "
+        "matrices)"
     )
 
 
@@ -426,7 +432,10 @@ def test_too_much_shared_memory_names_the_kernel_and_its_configuration() -> None
     small = dataclasses.replace(whole, limits={**whole.limits, "shared_memory": 16})
     with pytest.raises(
         OutOfResources,
-        match=r"shared memory, Required: \d+, Hardware limit: 16, in kernel \w+ \(num_warps=8, num_stages=3\)",
+        match=(
+            r"shared memory, Required: \d+, Hardware limit: 16, in kernel \w+ \(num_warps=8, "
+            r"num_stages=3\)"
+        ),
     ):
         lower(sample.module, small, {**PORTABLE_OPTIONS, **OPTIONS, "num_warps": 8})
 
@@ -449,7 +458,8 @@ def _power_of_two_refusal(error: LoweringError) -> bool:
     "name", [name for name in FAMILIES if name not in ("extern", "inline_asm")]
 )
 def test_every_operation_assembles(arch: str, name: str) -> None:
-    """Every sample is lowered; of each operation several are assembled, other ones for each target."""
+    """Every sample is lowered; of each operation several are assembled, other ones for each
+    target."""
     target, count = target_of(ARCHITECTURES[arch]), 0
     every = 12 if arch == "sm_90a" else 40
     for number, sample in enumerate(samples(name)):
@@ -494,7 +504,10 @@ def test_neighbours_are_widened_and_multiplied_together(ptx: Ptx, type_: str, ki
         == 4
     )
     assert not re.search(r"mul\.(?:rn\.)?bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32", text)
-    halves = r"cvt\.f32\.f16\s+(%r\d+), %rs\d+;\s+cvt\.f32\.f16\s+(%r\d+), %rs\d+;[^;]*cvt\.rn\.bf16x2\.f32 %r\d+, (%r\d+), (%r\d+);"
+    halves = (
+        r"cvt\.f32\.f16\s+(%r\d+), %rs\d+;\s+cvt\.f32\.f16\s+(%r\d+), "
+        r"%rs\d+;[^;]*cvt\.rn\.bf16x2\.f32 %r\d+, (%r\d+), (%r\d+);"
+    )
     pairs = re.findall(halves, text)
     assert len(pairs) == 4 and all(
         (low, high) == (second, first) for low, high, first, second in pairs
@@ -557,7 +570,8 @@ def test_neighbours_are_rounded_to_fp8_together(ptx: Ptx, type_: str, width: int
 
 @pytest.mark.parametrize("source", ["i32", "i16"])
 def test_small_integers_become_bf16_by_pairs(ptx: Ptx, source: str) -> None:
-    """Four bits of a packed number as bf16: by way of f32, two of which one instruction rounds to a word; nothing is rounded by integer arithmetic."""
+    """Four bits of a packed number as bf16: by way of f32, two of which one instruction rounds to a
+    word; nothing is rounded by integer arithmetic."""
 
     def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)
@@ -691,7 +705,8 @@ def test_numbers_of_one_word_are_multiplied_by_those_of_another(ptx: Ptx) -> Non
 
 
 def test_neighbours_that_are_rounded_become_words(ptx: Ptx) -> None:
-    """As in SwiGLU: what was computed in f32 is rounded, by twos, and multiplied by what was loaded."""
+    """As in SwiGLU: what was computed in f32 is rounded, by twos, and multiplied by what was
+    loaded."""
 
     def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)
@@ -710,8 +725,9 @@ def test_neighbours_that_are_rounded_become_words(ptx: Ptx) -> None:
 
 
 def test_numbers_rounded_to_bf16_go_on_as_f32_in_one_instruction(ptx: Ptx) -> None:
-    """The number is rounded into the upper half of a word, which is the f32: no conversion of a single number, at a quarter of the rate, and no shift. What is
-    stored as bf16 is rounded by pairs from the same f32."""
+    """The number is rounded into the upper half of a word, which is the f32: no conversion of a
+    single number, at a quarter of the rate, and no shift. What is stored as bf16 is rounded by
+    pairs from the same f32."""
 
     def kernel(x: Any, y: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)
@@ -731,7 +747,8 @@ def test_numbers_rounded_to_bf16_go_on_as_f32_in_one_instruction(ptx: Ptx) -> No
 def test_halves_of_words_are_computed_together(
     ptx: Ptx, type_: str, arch: str, has_sum: bool, fuse: bool
 ) -> None:
-    """Eight elements of a thread of a rotation, as rotary embeddings are: four words of each operand, stored as they were computed."""
+    """Eight elements of a thread of a rotation, as rotary embeddings are: four words of each
+    operand, stored as they were computed."""
 
     def kernel(x: Any, y: Any, c: Any, s: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)
@@ -774,14 +791,16 @@ def test_one_warp_sorts_by_shuffles_alone(ptx: Ptx, arch: str) -> None:
     text = ptx(
         _sorted_rows, {"x": "*i32", "out": "*i32"}, arch, constants={"BLOCK": 128}, num_warps=1
     )
-    # of seven bits of the element's number two are in registers; a network of seven stages exchanges over bits 2 to 6 in 5 + 4 + 3 + 2 + 1 steps
+    # of seven bits of the element's number two are in registers; a network of seven stages
+    # exchanges over bits 2 to 6 in 5 + 4 + 3 + 2 + 1 steps
     assert text.count("shfl.sync.bfly") == 4 * 15
     assert "st.shared" not in text and "bar." not in text
 
 
 def test_several_warps_meet_only_where_they_exchange(ptx: Ptx) -> None:
     text = ptx(_sorted_rows, {"x": "*i32", "out": "*i32"}, constants={"BLOCK": 1024}, num_warps=4)
-    # bits 7 and 8 of the element's number are in warps: 3 + 2 of 55 steps cross them, with two barriers each at most
+    # bits 7 and 8 of the element's number are in warps: 3 + 2 of 55 steps cross them, with two
+    # barriers each at most
     assert 5 <= len(re.findall(r"bar\.sync|barrier\.sync", text)) <= 2 * 5
     assert len(re.findall(r"st\.shared", text)) <= 5 * 8
 

@@ -1,4 +1,5 @@
-"""Atomic sums on the GPU against exact ones: whole numbers, so that no order shows; odd sizes, masks, views at odd addresses; each many times."""
+"""Atomic sums on the GPU against exact ones: whole numbers, so that no order shows; odd sizes,
+masks, views at odd addresses; each many times."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def whole(shape: Any, dtype: str) -> Any:
 
 
 def zeros_between(n: int, dtype: Any, shift: int) -> tuple[Any, Any]:
-    """n zeros, ``shift`` elements behind an address that is a multiple of 16, and the memory that they lie in the middle of: all else is 7."""
+    """n zeros, ``shift`` elements behind an address that is a multiple of 16, and the memory that
+    they lie in the middle of: all else is 7."""
     memory = torch.full((n + 2 * MARGIN + shift,), 7, dtype=dtype, device="cuda")
     part = memory[MARGIN + shift : MARGIN + shift + n]
     part.zero_()
@@ -63,7 +65,8 @@ def test_sums_of_rows(dtype: str, n: int, shift: int) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("n", [3, 1000, 2048])
 def test_old_values_are_those_of_one_order(dtype: str, n: int) -> None:
-    """Where each program adds 1, the old values of an element are 0, 1, 2 ... in the order in which the programs came."""
+    """Where each program adds 1, the old values of an element are 0, 1, 2 ... in the order in which
+    the programs came."""
     block = 1 << max(5, (n - 1).bit_length())
     x = torch.ones(n, device="cuda").to(getattr(torch, dtype))
     for _ in range(REPEATS):

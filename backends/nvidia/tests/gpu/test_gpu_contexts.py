@@ -1,4 +1,5 @@
-"""Several contexts in one process. Where there is one GPU, a second context of it stands for a second device: it has its own memory and its own modules."""
+"""Several contexts in one process. Where there is one GPU, a second context of it stands for a
+second device: it has its own memory and its own modules."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def new_context(cuda: Driver) -> int:
 
 
 class OneGpuTwice(Driver):
-    """The driver of a machine whose devices 0 and 1 are the primary and a second context of its first GPU."""
+    """The driver of a machine whose devices 0 and 1 are the primary and a second context of its
+    first GPU."""
 
     def __init__(self, bindings: Any) -> None:
         super().__init__(TABLE, bindings)
@@ -86,7 +88,8 @@ def fits(sample: Sample) -> bool:
 
 @pytest.mark.parametrize("current", ["its own", "none", "the other's"])
 def test_two_devices_from_two_threads(cuda: OneGpuTwice, current: str) -> None:
-    """Whatever context is current in a thread, a kernel runs in that of its device, and the thread keeps its context."""
+    """Whatever context is current in a thread, a kernel runs in that of its device, and the thread
+    keeps its context."""
     start = threading.Barrier(2)
     contexts = [cuda.context(index) for index in (0, 1)]
     assert contexts[0] != contexts[1]
@@ -123,7 +126,8 @@ def test_two_devices_from_two_threads(cuda: OneGpuTwice, current: str) -> None:
 
 
 def test_tensors_are_launched_on_while_a_context_of_ones_own_is_current() -> None:
-    """As where another library has made itself a context: PyTorch's tensors are in the primary one, and that is where the kernel runs."""
+    """As where another library has made itself a context: PyTorch's tensors are in the primary one,
+    and that is where the kernel runs."""
     torch = pytest.importorskip("torch")
     cuda = driver()
     n = 100_000

@@ -1,5 +1,5 @@
-"""Tensor maps that kernels make, on the device: of tensors that are loaded from memory, made anew in loops, of every rank and type, for loads, stores and
-updates."""
+"""Tensor maps that kernels make, on the device: of tensors that are loaded from memory, made anew
+in loops, of every rank and type, for loads, stores and updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ grouped, copied, surrounded, updated, batched, kept = (
 )
 #: The language's types: PyTorch's, and bytes of an element.
 TYPES = {
-    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int16": 2,
+    "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
     "float8e4nv": 1, "float8e5": 1,
 }  # fmt: skip
 #: PyTorch's name of what has the same bytes, where it has no such type, or none that compares.
@@ -362,7 +363,8 @@ def test_more_programs_than_run_at_a_time_take_turns_with_the_places() -> None:
 
 
 def stored(x: Any, y: Any, ROWS: tl.constexpr, COLUMNS: tl.constexpr) -> None:
-    """A block to the beginning of a tensor, and one that is stored and one that is added across the ends of its rows."""
+    """A block to the beginning of a tensor, and one that is stored and one that is added across the
+    ends of its rows."""
     rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)[None, :]
     block = tl.load(x + rows * COLUMNS + columns)
     y.store([0, 0], block)

@@ -1,4 +1,5 @@
-"""The kernels of ``examples``, unchanged, on CUDA tensors: odd shapes, against float64; the gradients of attention against PyTorch's."""
+"""The kernels of ``examples``, unchanged, on CUDA tensors: odd shapes, against float64; the
+gradients of attention against PyTorch's."""
 
 from __future__ import annotations
 

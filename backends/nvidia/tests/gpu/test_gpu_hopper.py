@@ -362,7 +362,8 @@ def test_a_pipelined_product(
     wrong = ~(error <= limit)
     rows, columns = np.nonzero(wrong)
     assert not wrong.any(), (
-        f"{what}: {wrong.sum()} of {wrong.size} sums are wrong, rows {rows.min()} to {rows.max()}, columns {columns.min()} to {columns.max()}; "
+        f"{what}: {wrong.sum()} of {wrong.size} sums are wrong, rows {rows.min()} to "
+        f"{rows.max()}, columns {columns.min()} to {columns.max()}; "
         f"the first is {out[wrong][0]} for {wide[wrong][0]}, the largest error {np.nanmax(error)}"
     )
 
@@ -394,7 +395,8 @@ def worth(codes: np.ndarray[Any, Any], type_: str) -> np.ndarray[Any, Any]:
 def drawn(
     rng: np.random.Generator, shape: tuple[int, int], type_: str
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(what is in memory, in rows of a multiple of 16 bytes; the numbers in float64): all bits of a type, sizes up to 2 of floats."""
+    """(what is in memory, in rows of a multiple of 16 bytes; the numbers in float64): all bits of a
+    type, sizes up to 2 of floats."""
     memory = aligned(
         shape, {"bf16": np.uint16, **dict.fromkeys(_FORMATS, np.uint8)}.get(type_) or _NUMPY[type_]
     )
@@ -474,7 +476,8 @@ def multiplied_by_language(
         error = np.abs(out[:rows, :columns].astype(np.float64) - left @ right)
         wrong = ~(error <= allowed(left, right, kinds))
         assert not wrong.any(), (
-            f"{what}: {wrong.sum()} of {wrong.size} sums are wrong; the first: {np.argwhere(wrong)[0]}; the largest error {np.nanmax(error)}"
+            f"{what}: {wrong.sum()} of {wrong.size} sums are wrong; the first: "
+            f"{np.argwhere(wrong)[0]}; the largest error {np.nanmax(error)}"
         )
 
 
@@ -489,7 +492,8 @@ def test_pipelined_products_of_each_kind(
 
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 def test_operands_of_tf32_products_are_rounded_to_the_nearest(parts: bool) -> None:
-    """Times the identity, what is left of f32 is the nearest of 11 significant bits, not what is cut off to them."""
+    """Times the identity, what is left of f32 is the nearest of 11 significant bits, not what is
+    cut off to them."""
     launch, memory = prepare(
         matmul_module(True, parts, (64, 64, 32), 64, "fp32"),
         asynchronous=True,
@@ -578,5 +582,6 @@ def test_a_persistent_product_stored_by_blocks(
     limit = 1e-3 * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)) + 1e-3
     wrong = ~(np.abs(c - wide) <= limit)
     assert not wrong.any(), (
-        f"{what}: {wrong.sum()} of {wrong.size} elements are wrong, the first at {np.argwhere(wrong)[0]}"
+        f"{what}: {wrong.sum()} of {wrong.size} elements are wrong, the first at "
+        f"{np.argwhere(wrong)[0]}"
     )

@@ -1,4 +1,5 @@
-"""What a call of a kernel from JAX does on a GPU, without JAX: memory of the device, a stream that is not the default one."""
+"""What a call of a kernel from JAX does on a GPU, without JAX: memory of the device, a stream that
+is not the default one."""
 
 from __future__ import annotations
 

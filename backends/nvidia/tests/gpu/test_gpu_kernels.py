@@ -1,4 +1,5 @@
-"""Whole kernels on CUDA tensors, against PyTorch; launches in streams, graphs and threads; errors that end a process in a process of their own."""
+"""Whole kernels on CUDA tensors, against PyTorch; launches in streams, graphs and threads; errors
+that end a process in a process of their own."""
 
 from __future__ import annotations
 
@@ -183,7 +184,8 @@ def test_attention(n: int, num_warps: int) -> None:
 
 @pytest.mark.parametrize("name", ["exp", "exp2", "rsqrt", "quotient"])
 def test_relaxed_functions_stay_within_their_bounds(name: str) -> None:
-    """In units in the last place, from the relative errors of the instructions in the PTX ISA; results below the normal numbers may be zero."""
+    """In units in the last place, from the relative errors of the instructions in the PTX ISA;
+    results below the normal numbers may be zero."""
     x = (
         torch.empty(1 << 20, device="cuda").uniform_(-87, 88)
         if "exp" in name
@@ -374,7 +376,8 @@ except tilewright.errors.KernelError as error:
         ("kernels.says[(100,)](x, 3, debug=True)", "a device-side assertion of a kernel failed"),
         (
             "from tilewright.runtime.arguments.array_protocols import ArrayView; "
-            "bad = ArrayView(x, 16, 'fp32', (16,), (1,), ('cuda', 0)); kernels.volatile_copy[(1,)](bad, x)",
+            "bad = ArrayView(x, 16, 'fp32', (16,), (1,), ('cuda', 0)); "
+            "kernels.volatile_copy[(1,)](bad, x)",
             "illegal address",
         ),
     ],
@@ -391,7 +394,8 @@ def test_a_warm_start_links_nothing(tmp_path: Path) -> None:
     script = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})\n"
         "import torch, gpu_kernels as kernels\n"
-        "x = torch.zeros(1024, device='cuda'); k = kernels.add[(1,)](x, x, x, 1024, BLOCK=1024); torch.cuda.synchronize()\n"
+        "x = torch.zeros(1024, device='cuda'); k = kernels.add[(1,)](x, x, x, 1024, BLOCK=1024); "
+        "torch.cuda.synchronize()\n"
         "print(k.cache_hit, 'cubin' in k.asm, k.timings)"
     )
     import os

@@ -1,4 +1,5 @@
-"""Every operation over its samples' dtypes on the GPU, for several numbers of warps: equal to the reference."""
+"""Every operation over its samples' dtypes on the GPU, for several numbers of warps: equal to the
+reference."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ pytestmark = [
     pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here"),
 ]
 
-#: What is printed, or names addresses, is compared by its own tests; the target's own code has its own meaning.
+#: What is printed, or names addresses, is compared by its own tests; the target's own code has its
+#: own meaning.
 _APART = {"inline_asm", "extern", "print"}
 
 

@@ -104,7 +104,8 @@ def test_each_type(element: str, transposed: tuple[bool, bool]) -> None:
 
 
 def padded(values: np.ndarray[Any, Any], rows: int) -> np.ndarray[Any, Any]:
-    """Batches of f16 amid NaNs, with so many rows each, which are multiples of 16 elements apart."""
+    """Batches of f16 amid NaNs, with so many rows each, which are multiples of 16 elements
+    apart."""
     batches, height, width = values.shape
     found = np.full((batches, rows, -(-width // 16) * 16), np.nan, np.float16)
     found[:, :height, :width] = values

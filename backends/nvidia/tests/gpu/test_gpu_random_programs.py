@@ -51,7 +51,7 @@ def test_random_programs_assemble(program: Program, num_warps: int, arch: str) -
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.skipif(not gpu_is_there(), reason="there is no NVIDIA GPU here")
-@settings(max_examples=int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "1000")) // 4, **_QUIET)  # type: ignore[arg-type]
+@settings(max_examples=int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "1000")) // 4, **_QUIET)
 @given(programs(), st.sampled_from((1, 2, 4, 8)))
 def test_gpu_agrees_with_the_reference_before_and_after_the_passes(
     program: Program, num_warps: int
@@ -71,5 +71,6 @@ def test_gpu_agrees_with_the_reference_before_and_after_the_passes(
         for output in program.outputs:
             wrong = mismatch(output, expected[output.index], found[output.index])
             assert not wrong, (
-                f"num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n{program.module}\nas lowered:\n{module}"
+                f"num_warps={num_warps}, output {output.index} of {output.element}: {wrong}\n"
+                f"{program.module}\nas lowered:\n{module}"
             )

@@ -1,4 +1,5 @@
-"""Tensor maps on the device: machine code and Python make the same ones, kernels launched natively read and write by them, launches without one still run."""
+"""Tensor maps on the device: machine code and Python make the same ones, kernels launched natively
+read and write by them, launches without one still run."""
 
 from __future__ import annotations
 

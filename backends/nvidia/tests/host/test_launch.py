@@ -1,4 +1,5 @@
-"""What CUDA's driver is given by both launchers, with stand-ins for it. What launchers do is tested with the toolkit."""
+"""What CUDA's driver is given by both launchers, with stand-ins for it. What launchers do is tested
+with the toolkit."""
 
 from __future__ import annotations
 
@@ -104,7 +105,10 @@ def test_arrays_of_other_devices_are_refused(bindings: FakeBindings) -> None:
     for array, told in (
         (
             DeviceArray(64, "cpu"),
-            r"k: argument 'x': Pointer argument cannot be accessed \(cpu tensor\?\): it is a DeviceArray",
+            (
+                r"k: argument 'x': Pointer argument cannot be accessed \(cpu tensor\?\): it is a "
+                r"DeviceArray"
+            ),
         ),
         (
             DeviceArray(64, "cuda:1"),
@@ -121,12 +125,18 @@ def test_arrays_of_other_devices_are_refused(bindings: FakeBindings) -> None:
         (
             700,
             KernelError,
-            "a kernel accessed memory that is not the device's .an illegal address.*It was the kernel launched last, or one before it",
+            (
+                "a kernel accessed memory that is not the device's .an illegal address.*It was "
+                "the kernel launched last, or one before it"
+            ),
         ),
         (
             701,
             OutOfResources,
-            r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)",
+            (
+                r"registers, Required: 4096, Hardware limit: 65536, in kernel k \(num_warps=4, "
+                r"num_stages=3\)"
+            ),
         ),
         (900, LaunchError, "kernel k: cuLaunchKernelEx failed.*captured into a graph"),
         (1, LaunchError, "kernel k: cuLaunchKernelEx failed: CUDA_ERROR_X"),
@@ -163,7 +173,10 @@ def test_cooperative_launches_have_the_attribute_for_it(
         launcher((132, 8, 1), 0, ())
         with pytest.raises(
             ResidencyError,
-            match=r"of the 1057 of grid \(1057, 1, 1\) 1056 fit: 8 on each of the 132 SMs \(compute units\) of cuda:0, with num_warps=4",
+            match=(
+                r"of the 1057 of grid \(1057, 1, 1\) 1056 fit: 8 on each of the 132 SMs "
+                r"\(compute units\) of cuda:0, with num_warps=4"
+            ),
         ):
             launcher((1057, 1, 1), 0, ())
     ((config, _),) = bindings.launches

@@ -82,13 +82,19 @@ def test_loading_tells_registers_and_asks_for_much_shared_memory(
 def test_what_does_not_fit_the_device_is_told(bindings: FakeBindings, cuda: Driver) -> None:
     with pytest.raises(
         OutOfResources,
-        match=r"shared memory, Required: 300000, Hardware limit: 232448, in kernel k \(num_warps=4, num_stages=3\)",
+        match=(
+            r"shared memory, Required: 300000, Hardware limit: 232448, in kernel k "
+            r"\(num_warps=4, num_stages=3\)"
+        ),
     ):
         LoadedKernel(code(shared=300000), 0, cuda)
     bindings.settings.function_attributes.update(registers=255, max_threads=64)
     with pytest.raises(
         OutOfResources,
-        match=r"registers, Required: 32640, Hardware limit: 65536, in kernel k \(num_warps=4, num_stages=3\)",
+        match=(
+            r"registers, Required: 32640, Hardware limit: 65536, in kernel k \(num_warps=4, "
+            r"num_stages=3\)"
+        ),
     ):
         LoadedKernel(code(), 0, cuda)
 
@@ -144,7 +150,8 @@ def test_where_the_drivers_cache_has_the_code_the_spills_are_not_known(
 
 @pytest.fixture
 def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Puts a program in the place of ptxas, of a version of CUDA. What it was called with is in the file ``calls``."""
+    """Puts a program in the place of ptxas, of a version of CUDA. What it was called with is in the
+    file ``calls``."""
     if os.name != "posix":
         pytest.skip("the program is a shell's")
 

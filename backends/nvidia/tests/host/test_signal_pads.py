@@ -1,4 +1,5 @@
-"""Kernels that meet those of other devices through signal pads, by inline PTX in a branch that only some threads take."""
+"""Kernels that meet those of other devices through signal pads, by inline PTX in a branch that only
+some threads take."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def flat_thread():
 def swap_until(places, found: tl.constexpr, left: tl.constexpr, order: tl.constexpr):
     """Wait until ``found`` is at a place, and leave ``left`` there."""
     tl.inline_asm_elementwise(
-        "{ .reg .u32 %old; .reg .pred %ok; again: atom.global." + order + ".sys.cas.b32 %old, [$1], " + found + ", " + left + "; "
+        "{ .reg .u32 %old; .reg .pred %ok; again: atom.global." + order
+        + ".sys.cas.b32 %old, [$1], " + found + ", " + left + "; "
         "setp.eq.u32 %ok, %old, " + found + "; @!%ok bra again; mov.u32 $0, %old; }",
         "=r,l", [places], dtype=tl.int32, is_pure=False, pack=1,
     )  # fmt: skip
@@ -80,7 +82,8 @@ def test_an_all_reduce_has_no_barrier_where_some_threads_signal(
     branches = [inside for _, inside in branches if "atom.global" in inside]
     assert len(branches) == 2 and all(inside.count("atom.global") == 2 for inside in branches)
     assert not any("bar" in re.sub(r"\$L\w+", "", inside) for inside in branches)
-    # all threads have loaded addresses before a signal is sent, and load what other devices wrote after one has come
+    # all threads have loaded addresses before a signal is sent, and load what other devices wrote
+    # after one has come
     order = "".join(name[0] for name in re.findall(r"(ld|st|atom|bar)\.(?:global|sync)", text))
     assert re.fullmatch(r"l+b+aab+l[lbs]*sb+l+b+aa", order)
 
@@ -113,12 +116,16 @@ def test_threads_that_differ_do_not_sum_up_together(ptx: Callable[..., str]) -> 
 
 
 ARITHMETIC = [
-    "mov.u32 $0, %smid;", "add.s32 $0, $1, 1;", "mov.u32 $0, %ctaid.x; // not %tid.x", "fma.rn.f32 $0, $1, $2, $3;", "",
-    "{ .reg .pred %p<2>; .reg .b32 %tmp; setp.eq.u32 %p0, $1, 0; @!%p0 bra end; mov.b32 %tmp, 1; end: selp.b32 $0, 1, 2, %p1; }",
+    "mov.u32 $0, %smid;", "add.s32 $0, $1, 1;", "mov.u32 $0, %ctaid.x; // not %tid.x",
+    "fma.rn.f32 $0, $1, $2, $3;", "",
+    ("{ .reg .pred %p<2>; .reg .b32 %tmp; setp.eq.u32 %p0, $1, 0; @!%p0 bra end; mov.b32 "
+     "%tmp, 1; end: selp.b32 $0, 1, 2, %p1; }"),
 ]  # fmt: skip
 OWN = [
-    "mov.u32 $0, %tid.x;", "mov.u32 $0, %laneid;", "mov.u64 $0, %globaltimer;", "mov.u32 $0, %clock;", "ld.global.b32 $0, [$1];",
-    "add.s32 $0, $1, 1; atom.add.u32 $0, [$1], 1;", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "activemask.b32 $0;", "{ .reg .b32 %t; mov.b32 %t, %tid.x; }",
+    "mov.u32 $0, %tid.x;", "mov.u32 $0, %laneid;", "mov.u64 $0, %globaltimer;",
+    "mov.u32 $0, %clock;", "ld.global.b32 $0, [$1];",
+    "add.s32 $0, $1, 1; atom.add.u32 $0, [$1], 1;", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;",
+    "activemask.b32 $0;", "{ .reg .b32 %t; mov.b32 %t, %tid.x; }",
     "x: ld.b32 $0, [$1];", "@%p ld.b32 $0, [$1];",
 ]  # fmt: skip
 

@@ -80,9 +80,11 @@ def test_a_loop_starts_both_products_before_it_waits_for_one(causal: bool) -> No
     ptx = str(code.stages["ptx"])
     # before the loop, in it, after it, for each loop of the source
     assert sorted(re.findall(r"ss10|s0", steps_of(code))) == sorted(["s0", "ss10", "s0"] * 2)
-    # the weights go from one matmul to the next in registers: of shared memory threads write nothing, and read nothing
+    # the weights go from one matmul to the next in registers: of shared memory threads write
+    # nothing, and read nothing
     assert not re.search(r"(st|ld)\.shared", ptx[: ptx.rindex("wgmma.")])
-    # loops whose loads are alike share their rings: the queries' object, then full and empty ones of three slots for the keys and for the values
+    # loops whose loads are alike share their rings: the queries' object, then full and empty ones
+    # of three slots for the keys and for the values
     assert len(re.findall(r"mbarrier\.init", ptx)) == 1 + 2 * 2 * 3
 
 

@@ -45,7 +45,8 @@ NUMBERS = {
 
 
 def byte_of_a(lane: int, i: int) -> tuple[int, int]:
-    """(row, byte along k) of byte i of A's four registers: "Matrix Fragments for mma.m16n8k32", of elements in bytes, and "mma.m16n8k64", of pairs of e2m1."""
+    """(row, byte along k) of byte i of A's four registers: "Matrix Fragments for mma.m16n8k32", of
+    elements in bytes, and "mma.m16n8k64", of pairs of e2m1."""
     group, thread = divmod(lane, 4)
     return group + (8 if 4 <= i < 8 or i >= 12 else 0), thread * 4 + i % 4 + (16 if i >= 8 else 0)
 
@@ -62,7 +63,8 @@ def element_of_c(lane: int, i: int) -> tuple[int, int]:
 
 
 def lane_of_scale_a(row: int, thread_id: int = 0) -> int:
-    """ "Block Scaling for mma.sync": of each four lanes thread-id-a 0 names the first two, 1 the others; the first has the scales of row ``groupID``."""
+    """ "Block Scaling for mma.sync": of each four lanes thread-id-a 0 names the first two, 1 the
+    others; the first has the scales of row ``groupID``."""
     return 4 * (row % 8) + 2 * thread_id + row // 8
 
 
@@ -72,7 +74,8 @@ def lane_of_scale_b(column: int, thread_id: int = 0) -> int:
 
 
 def taken_from(kind: block_scaled.Kind, byte: int) -> int:
-    """The byte of a row of an operand that is given for byte ``byte`` along k: of k = 32 the order is another one within the 32 that share a scale."""
+    """The byte of a row of an operand that is given for byte ``byte`` along k: of k = 32 the order
+    is another one within the 32 that share a scale."""
     thread, rest = divmod(byte % 16, 4)
     return 8 * thread + rest + (4 if byte >= 16 else 0) if kind is block_scaled.MXF8F6F4 else byte
 
@@ -81,7 +84,8 @@ def taken_from(kind: block_scaled.Kind, byte: int) -> int:
     "kind", [block_scaled.MXF8F6F4, block_scaled.MXF4], ids=lambda kind: kind.name
 )
 def test_fragments_are_those_of_the_instruction_set(kind: block_scaled.Kind) -> None:
-    """Of elements of a byte, or pairs of them of four bits: 16 bytes of a lane in A, 8 in B, both words of a row after each other."""
+    """Of elements of a byte, or pairs of them of four bits: 16 bytes of a lane in A, 8 in B, both
+    words of a row after each other."""
     per_unit = 2 if kind is block_scaled.MXF4 else 1
     shape = block_scaled._shape(kind, per_unit)
     a, b, c = layouts(shape, tile(shape, (16, 8), 32, 1), (16, 8), 32, 1)
@@ -121,7 +125,8 @@ def test_scales_are_in_the_lanes_that_the_selectors_name(kind: block_scaled.Kind
 
 
 class Warp:
-    """The instruction on a warp of the emulated machine: lanes put their registers down, the first one multiplies by the tables above, all take the result.
+    """The instruction on a warp of the emulated machine: lanes put their registers down, the first
+    one multiplies by the tables above, all take the result.
 
     Attributes:
         names: the instructions that were written.
@@ -150,7 +155,8 @@ class Warp:
         self.names.append(name)
         number = w.emit(f"add i32 {w.emit('mul i32 %warp, 32')}, %lane")
         own = w.emit(
-            f"getelementptr i32, ptr inttoptr (i64 {self._area.ctypes.data} to ptr), i32 {w.emit(f'mul i32 {number}, 16')}"
+            f"getelementptr i32, ptr inttoptr (i64 {self._area.ctypes.data} to ptr), i32 "
+            f"{w.emit(f'mul i32 {number}, 16')}"
         )
         words = (
             [("i32", word) for word in (*a, *b)]
@@ -177,7 +183,8 @@ class Warp:
     @staticmethod
     def _product(name: str, chosen: tuple[int, int], lanes: Array) -> Array:
         found = re.fullmatch(
-            r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.kind::(\w+)\.block_scale\.scale_vec::(\d)X\.f32\.(\w+)\.(\w+)\.f32\.ue8m0",
+            r"mma\.sync\.aligned\.m16n8k(\d+)\.row\.col\.kind::(\w+)\.block_scale\."
+            r"scale_vec::(\d)X\.f32\.(\w+)\.(\w+)\.f32\.ue8m0",
             name,
         )
         assert found is not None, name
@@ -218,7 +225,8 @@ class Warp:
 
 
 def numbers(codes: Array, format_: str, kind: str = "") -> Array:
-    """What bytes along the last axis stand for; of e2m1, in pairs, or for ``mxf8f6f4`` in the middle of each byte, about which nothing may be."""
+    """What bytes along the last axis stand for; of e2m1, in pairs, or for ``mxf8f6f4`` in the
+    middle of each byte, about which nothing may be."""
     if format_ == "e2m1" and kind == "mxf8f6f4":
         assert not np.any(codes & 0xC3), "bits beside a number of four bits"
         codes = codes >> 2
@@ -277,7 +285,8 @@ def test_kernels_give_what_the_reference_gives(
     kind: str,
     count: int,
 ) -> None:
-    """Two pieces along K in a loop, whose operands and scales come through shared memory; a warp writes so many instructions for a piece."""
+    """Two pieces along K in a loop, whose operands and scales come through shared memory; a warp
+    writes so many instructions for a piece."""
     (m, n, k), trips = shape, 2
     rng = np.random.default_rng(m * n + k)
     a, b = drawn(rng, formats[0], m, trips * k), drawn(rng, formats[1], n, trips * k)

@@ -1,4 +1,5 @@
-"""Loads of fragments from shared memory, run in NumPy as the instruction set describes ``ldmatrix``."""
+"""Loads of fragments from shared memory, run in NumPy as the instruction set describes
+``ldmatrix``."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def test_each_lane_gets_its_elements(
         shared = swizzled((layout.shape[0], layout.shape[1]), size, fastest)
         found = matrix_loads(layout, shared, size)
         along_k = (operand == "a") == (fastest == 1)
-        # along K words are together, so every size can be loaded; across K only 16 bits can, which the instruction transposes
+        # along K words are together, so every size can be loaded; across K only 16 bits can, which
+        # the instruction transposes
         assert (found is not None) == (along_k or size == 2)
         if found is not None:
             assert found.transposed == (not along_k)
@@ -137,8 +139,9 @@ def permuted(given: list[Any], selector: int) -> list[Any]:
 def test_bytes_along_the_rows_of_an_operand_are_read_by_pairs(
     element: Type, operand_element: Type, order: str, span: int
 ) -> None:
-    """Each lane gets words that have four neighbours along K, or two of each of two rows, after the permutations of bytes; where a thread has no pairs of
-    neighbouring rows there is no such plan."""
+    """Each lane gets words that have four neighbours along K, or two of each of two rows, after the
+    permutations of bytes; where a thread has no pairs of neighbouring rows there is no such
+    plan."""
     accumulator = I32 if operand_element is I8 else F32
     matmul = Matmul((128, 128), 64, operand_element, operand_element, accumulator, "ieee", 0, 8)
     (plan,) = (plan for plan in wgmma.plans(matmul) if plan.name.endswith(f".sr{order}"))
@@ -191,7 +194,8 @@ def test_proposed_layouts_have_no_bank_conflicts(rows: int, columns: int) -> Non
 def test_turns_of_the_memory_count_what_bank_conflicts_add() -> None:
     plan, *_ = mma.plans(80, Matmul((64, 64), 64, F16, F16, F32, "ieee", 0, 4))
     assert plan is not None and plan.load_turns is not None and plan.a_shared is not None
-    # a warp multiplies 32 rows by 64: four by eight matrices, each in a turn; eight rows of 128 bytes behind each other are all in the same banks
+    # a warp multiplies 32 rows by 64: four by eight matrices, each in a turn; eight rows of 128
+    # bytes behind each other are all in the same banks
     in_a_row = SharedLayout((64, 64), tuple(1 << bit for bit in range(12)))
     assert (plan.load_turns(0, plan.a_shared), plan.load_turns(0, in_a_row)) == (32, 256)
     assert (
@@ -214,7 +218,8 @@ def test_wide_elements_and_scattered_rows_are_left_to_plain_loads() -> None:
 def test_tiles_are_read_as_fragments_in_any_order_of_registers(
     element: Type, fastest: int, bits: int
 ) -> None:
-    """What threads compute an operand from may be held in another order than the words of an instruction's operand."""
+    """What threads compute an operand from may be held in another order than the words of an
+    instruction's operand."""
     size = storage_size(element)
     plan, *_ = mma.plans(
         80, Matmul((64, 32), 64, element, element, I32 if element is I8 else F32, "tf32", 0, 4)
@@ -249,7 +254,8 @@ def scaled_rows(a, b, s, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.cons
 
 
 def test_what_an_operand_is_computed_from_is_read_by_matrix_loads(ptx: Callable[..., str]) -> None:
-    """The factor of the rows is in registers: the loaded operand is read in the layout of the matmul, and multiplied there."""
+    """The factor of the rows is in registers: the loaded operand is read in the layout of the
+    matmul, and multiplied there."""
     signature = {"a": "*bf16", "b": "*bf16", "s": "*fp32", "out": "*fp32", "K": "i32"}
     text = ptx(
         scaled_rows, signature, "sm_80", constants={"BM": 32, "BN": 64, "BK": 64}, num_stages=3
@@ -311,7 +317,8 @@ def single_product(
 def test_operands_of_a_product_outside_of_loops_are_read_by_matrix_loads(
     ptx: Callable[..., str], m: int, n: int, k: int, across: bool
 ) -> None:
-    """They are loaded coalesced, and stored to shared memory in the same widths; nothing but the matmul reads them there."""
+    """They are loaded coalesced, and stored to shared memory in the same widths; nothing but the
+    matmul reads them there."""
     signature = {"a": "*bf16", "b": "*bf16", "out": "*fp32", "n": "i32"}
     text = ptx(
         single_product,
@@ -345,7 +352,8 @@ def factored_columns(a, s, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl
 
 
 def test_factors_that_many_threads_read_are_copied_once(ptx: Callable[..., str]) -> None:
-    """Each thread reads eight of the 32 factors: the 32 threads copy one each, before the loop and in it."""
+    """Each thread reads eight of the 32 factors: the 32 threads copy one each, before the loop and
+    in it."""
     signature = dict.fromkeys(("a", "s", "b", "out"), "*fp32") | {"K": "i32"}
     text = ptx(
         factored_columns,
@@ -377,7 +385,8 @@ def scaled_columns(a, s, b, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
 def test_narrow_elements_of_an_f32_matmul_are_read_a_word_at_a_time(
     ptx: Callable[..., str], kind: str
 ) -> None:
-    """A thread has two neighbours along K of what is multiplied in tf32, where one alone would take a load of 16 bits."""
+    """A thread has two neighbours along K of what is multiplied in tf32, where one alone would take
+    a load of 16 bits."""
     signature = {"a": f"*{kind}", "s": "*fp32", "b": f"*{kind}", "out": "*fp32", "K": "i32"}
     text = ptx(
         scaled_columns,

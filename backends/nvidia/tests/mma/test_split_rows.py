@@ -1,4 +1,5 @@
-"""Chains of matmuls of two MMAs' rows a warp become two chains: what is written, that it computes the same, and which loops stay whole."""
+"""Chains of matmuls of two MMAs' rows a warp become two chains: what is written, that it computes
+the same, and which loops stay whole."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ from tilewright_nvidia.target import PtxTarget
 
 
 def figure_c(thread: int, register: int) -> tuple[int, int]:
-    """(row, column) of a register of the accumulator, as "Register fragments for wgmma" has it: thread of the group, d0 to dN/2-1."""
+    """(row, column) of a register of the accumulator, as "Register fragments for wgmma" has it:
+    thread of the group, d0 to dN/2-1."""
     warp, lane = divmod(thread, 32)
     row = 16 * warp + lane // 4 + 8 * (register // 2 % 2)
     return row, 8 * (register // 4) + lane % 4 * 2 + register % 2
@@ -129,7 +130,8 @@ def test_layouts_without_a_descriptor() -> None:
 
 @dataclass
 class Recorder:
-    """What an emitter needs of a context; keeps how parts of operands are found by the number of a warp."""
+    """What an emitter needs of a context; keeps how parts of operands are found by the number of a
+    warp."""
 
     writer: Any
     parts: list[tuple[int, ...]] = field(default_factory=list)
@@ -230,13 +232,15 @@ def run(
     warps: int,
     fragments: Fragments | None = None,
 ) -> np.ndarray[Any, Any]:
-    """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers, ``fragments(thread)`` gives the words of a thread of all
-    groups, and ``memories`` has B alone."""
+    """The result of the instructions in LLVM IR, on all groups of warps. Where A is in registers,
+    ``fragments(thread)`` gives the words of a thread of all groups, and ``memories`` has B
+    alone."""
     (assembly,) = re.findall(r'asm sideeffect "([^"]*)"', text)
     lines = assembly.split("\\0A")
     together = 2 if ".f16." in plan.name.partition("k")[2][:8] else 1
     (m, n), count = plan.c.shape, plan.c.register_count // together
-    # accumulator that begin at zero are no operands, unless they are added to others: what their registers hold is not read
+    # accumulator that begin at zero are no operands, unless they are added to others: what their
+    # registers hold is not read
     fresh = re.search(r"mma_async\S+ \{\$0[,}][^;]*, %b, %no", assembly) is not None
     assert fresh == (
         "add.rn" not in assembly and "%sum" not in re.sub(r"%sum\d", "", text.partition("{")[2])
@@ -261,7 +265,10 @@ def run(
                 assert int(step[2]) == count + named.index(step[1])
                 now[step[1]] = bases[step[1]] + int(step[3])
             elif call := re.fullmatch(
-                r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([^}]+)\}, (%a|\{[$\d, ]+\}), %b, (%yes|%no)(.*);",
+                (
+                    r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k(\d+)\.\S+ \{([^}]+)\}, "
+                    r"(%a|\{[$\d, ]+\}), %b, (%yes|%no)(.*);"
+                ),
                 line,
             ):
                 assert fenced
@@ -306,8 +313,9 @@ def run(
 
 
 def gathered(fragments: Fragments, group: int, words: list[int], ks: int) -> np.ndarray[Any, Any]:
-    """The 64 rows of A that the threads of a group have in four words each, by the figure of the PTX ISA: elements of a word are neighbours along K, the
-    second word is eight rows further, the third half of the instruction's K."""
+    """The 64 rows of A that the threads of a group have in four words each, by the figure of the
+    PTX ISA: elements of a word are neighbours along K, the second word is eight rows further, the
+    third half of the instruction's K."""
     packed = ks // 8
     a = np.full((64, ks), 10**6)
     for thread in range(128):

@@ -196,7 +196,8 @@ def test_operands_in_registers_are_put_in_shared_memory() -> None:
     ptx = str(code.stages["ptx"])
     # what threads wrote is shown to the matrix instructions before all threads meet
     assert re.search(
-        r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync[\s\S]*wgmma\.mma_async",
+        r"fence\.proxy\.async\.shared::cta;(?:(?!st\.shared)[\s\S])*?bar(rier)?[.\w]*sync"
+        r"[\s\S]*wgmma\.mma_async",
         ptx,
     )
     assert "C75" not in assemble(ptx, "sm_90a").log
@@ -231,7 +232,8 @@ def test_block_scaled_operands_are_unpacked_by_twos(
         lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 8, "num_stages": 2}).stages["ptx"]
     )
     linked = assemble(ptx, "sm_90a")
-    # the loop that hardly ever runs spills, for the sake of a second CTA of an SM where shared memory has room for one
+    # the loop that hardly ever runs spills, for the sake of a second CTA of an SM where shared
+    # memory has room for one
     assert "C75" not in linked.log and (packed == 2 or not linked.spills), linked.log
     assert f".minnctapersm {packed}" in ptx
     # eight of the pipelined loop, and as many of the one that is run for scales out of bf16's range
@@ -240,7 +242,8 @@ def test_block_scaled_operands_are_unpacked_by_twos(
         and len(re.findall(r"wgmma\.mma_async\S+\.f32\.bf16\.bf16 ", ptx)) == 16
     )
     first = ptx[: [found.start() for found in re.finditer(r"wgmma\.mma_async", ptx)][7]]
-    # each thread has 128 elements of both operands, each of which is multiplied by its scale, those of e2m1 by a power of two before
+    # each thread has 128 elements of both operands, each of which is multiplied by its scale, those
+    # of e2m1 by a power of two before
     assert len(re.findall(r"mul\.(?:rn\.)?bf16x2", first)) == 64 * products and not re.search(
         r"mul\.(?:rn\.)?bf16 |mul\.rn\.f32|cvt\.rn\.bf16\.f32 %rs\d+, %r\d+;.*st\.shared", first
     )
@@ -248,7 +251,8 @@ def test_block_scaled_operands_are_unpacked_by_twos(
 
 
 def test_an_operand_computed_of_copies_stays_in_registers() -> None:
-    """ldmatrix reads the copied tile, threads scale it, and the instruction takes it from registers, which nothing writes before it has ended."""
+    """ldmatrix reads the copied tile, threads scale it, and the instruction takes it from
+    registers, which nothing writes before it has ended."""
 
     def kernel(
         x: Any, s: Any, y: Any, out: Any, K: Any, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr
@@ -284,8 +288,9 @@ def test_an_operand_computed_of_copies_stays_in_registers() -> None:
     ("element", "transposed"), [("i8", False), ("i8", True), ("fp8e4nv", False), ("fp8e4nv", True)]
 )
 def test_narrow_weights_are_widened_in_registers(element: str, transposed: bool) -> None:
-    """Weights are what instructions take from registers: the matmul is computed as its transpose. The loop stores nothing to shared memory and has no
-    barrier. Bytes that follow each other along the rows of the weights are read by ``ldmatrix``, as pairs."""
+    """Weights are what instructions take from registers: the matmul is computed as its transpose.
+    The loop stores nothing to shared memory and has no barrier. Bytes that follow each other along
+    the rows of the weights are read by ``ldmatrix``, as pairs."""
 
     def kernel(
         x: Any,
@@ -338,8 +343,9 @@ def test_narrow_weights_are_widened_in_registers(element: str, transposed: bool)
 def test_what_instructions_read_along_k_alone_is_turned_in_registers(
     element: str, accumulator: str, reads: int, parts: bool
 ) -> None:
-    """Of elements that are not of 16 bits instructions read B from shared memory along K alone. B that lies along N goes through registers once: nothing is
-    stored to shared memory in the loop, and it has no barrier of the threads."""
+    """Of elements that are not of 16 bits instructions read B from shared memory along K alone. B
+    that lies along N goes through registers once: nothing is stored to shared memory in the loop,
+    and it has no barrier of the threads."""
     block = 128, 128, 128 // SIZES[element]
     ptx = str(
         lower(
@@ -394,7 +400,10 @@ def test_registers_that_a_product_reads_are_not_written_while_it_is_in_flight() 
 
 
 def test_writes_to_operands_of_products_in_flight_are_found() -> None:
-    multiply = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2}, {%r1, %r2}, %rd1, %p1, 1, 1, 0;"
+    multiply = (
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2}, {%r1, %r2}, %rd1, %p1, "
+        "1, 1, 0;"
+    )
     loop = [
         "$L_1:",
         "cvt.rn.bf16x2.f32 %r1, %f8, %f9;",

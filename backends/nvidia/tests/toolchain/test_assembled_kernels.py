@@ -1,4 +1,5 @@
-"""The kernels of the benchmarks, examples and cases, compiled for up to three generations and taken by ptxas; those of the benchmarks without a spill."""
+"""The kernels of the benchmarks, examples and cases, compiled for up to three generations and taken
+by ptxas; those of the benchmarks without a spill."""
 
 from __future__ import annotations
 

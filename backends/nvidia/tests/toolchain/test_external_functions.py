@@ -1,4 +1,5 @@
-"""Functions of bitcode libraries that a launch gives: how they are called, that ptxas takes the whole, what is refused."""
+"""Functions of bitcode libraries that a launch gives: how they are called, that ptxas takes the
+whole, what is refused."""
 
 from __future__ import annotations
 
@@ -168,19 +169,28 @@ def test_functions_run(library: Any) -> None:
             one,
             {"FUNCTION": tripled},
             False,
-            r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given that has 'tripled'; launch with extern_libs=",
+            (
+                r"extern at .*test_external_functions.py:\d+:\d+ in one: no library is given "
+                r"that has 'tripled'; launch with extern_libs="
+            ),
         ),
         (
             one,
             {"FUNCTION": absent},
             True,
-            r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with extern_libs=",
+            (
+                r"in one: none of the libraries of extern_libs \(lib\) has 'absent'; launch with "
+                r"extern_libs="
+            ),
         ),
         (
             of_two,
             {},
             True,
-            r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is float \(float\)",
+            (
+                r"in of_two: it calls 'tripled' as float \(float, float\), and the library's is "
+                r"float \(float\)"
+            ),
         ),
     ],
     ids=["none", "absent", "types"],

@@ -72,7 +72,10 @@ def test_a_target_is_named_where_there_is_no_gpu(capsys: pytest.CaptureFixture[s
     assert re.search(r"^registers +\d+ a thread \(by ptxas\)$", text, re.M)
     assert re.search(r"^spills +0 bytes stored, 0 bytes loaded$", text, re.M)
     assert re.search(
-        r"^occupancy +\d+%: \d+ CTAs? per SM, limited by (registers|shared memory|threads|programs)$",
+        (
+            r"^occupancy +\d+%: \d+ CTAs? per SM, limited by (registers|shared "
+            r"memory|threads|programs)$"
+        ),
         text,
         re.M,
     )
@@ -192,7 +195,10 @@ def test_occupancy(
 
 def test_what_the_driver_said_is_taken_before_ptxas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resources, "assemble", lambda *arguments: pytest.fail("ptxas was asked"))
-    log = "ptxas info    : 8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers"
+    log = (
+        "ptxas info    : 8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n"
+        "ptxas info    : Used 40 registers"
+    )
     metadata = {"num_warps": 4, "shared": 1024, "link_log": log}
     code = CodeObject("kernel", b"", {"ptx": ""}, metadata)
     found = resources.resources(code, target_of(ARCHITECTURES["sm_90a"]))
@@ -209,7 +215,10 @@ def test_the_machine_code_and_its_innermost_loop_are_counted(
     text = inspected(capsys, "matmul", MATMUL, "BM=64,BN=64,BK=32,GROUP=8", arch="sm_80")
     (loop,) = re.findall(r"^innermost loop +(.*)$", text, re.M)
     assert re.match(
-        r"\d+ instructions; 1 barrier; \d+ accesses of shared memory; asynchronous copies: \d+ cp\.async of 16 bytes; matrix instructions: 16 HMMA",
+        (
+            r"\d+ instructions; 1 barrier; \d+ accesses of shared memory; asynchronous copies: "
+            r"\d+ cp\.async of 16 bytes; matrix instructions: 16 HMMA"
+        ),
         loop,
     )
     assert re.search(

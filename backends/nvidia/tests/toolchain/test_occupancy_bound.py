@@ -48,7 +48,8 @@ def test_the_exact_path_takes_no_cta_from_an_sm(
     warps: int,
     programs: int,
 ) -> None:
-    """Without the exact path, ptxas needs no more registers than the bound leaves: in the loop there is nothing to spill."""
+    """Without the exact path, ptxas needs no more registers than the bound leaves: in the loop
+    there is nothing to spill."""
     given = {"constants": constants(formats, shape, trips=4), "num_warps": warps}
     code, linked = assembled(scaled_kernel, SIGNATURE, arch, **given)
     limit = min(255, 65536 // (32 * warps * programs))
@@ -98,7 +99,8 @@ def running_maximum(x, out, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def test_all_loads_of_a_large_tile_are_under_way_at_once(
     assembled: Callable[..., Any], rows: int, warps: int, programs: int
 ) -> None:
-    """A thread holds what it loads, 16 bits an element, beside the 32 bits that the loop carries for each; left to itself, ptxas starts two loads at a time."""
+    """A thread holds what it loads, 16 bits an element, beside the 32 bits that the loop carries
+    for each; left to itself, ptxas starts two loads at a time."""
     given = {"constants": {"ROWS": rows, "COLUMNS": 1024}, "num_warps": warps}
     signature = {"x": "*bf16", "out": "*fp32", "n": "i32"}
     code, linked = assembled(running_maximum, signature, "sm_90a", **given)
@@ -263,7 +265,8 @@ def many_products(x, y, out, TILES: tl.constexpr, M: tl.constexpr):
 def test_products_that_overflow_the_registers_get_all_there_are(
     assembled: Callable[..., Any], tiles: int, programs: int | None
 ) -> None:
-    """Six tiles are 384 words of a thread: ptxas spills some of them, and keeps the others in registers."""
+    """Six tiles are 384 words of a thread: ptxas spills some of them, and keeps the others in
+    registers."""
     signature = {"x": "*bf16", "y": "*bf16", "out": "*fp32"}
     code, linked = assembled(
         many_products, signature, "sm_90a", constants={"TILES": tiles, "M": 64}, num_warps=2
@@ -273,8 +276,8 @@ def test_products_that_overflow_the_registers_get_all_there_are(
 
 
 def test_more_ctas_are_taken_where_nothing_spills(ptx: Callable[..., str]) -> None:
-    """The estimate counts loads that start early twice: ptxas needs less for this loop. Attempted with as many CTAs as spill, the kernel is what it is without
-    an attempt."""
+    """The estimate counts loads that start early twice: ptxas needs less for this loop. Attempted
+    with as many CTAs as spill, the kernel is what it is without an attempt."""
     text = ptx(
         running_maximum,
         {"x": "*bf16", "out": "*fp32", "n": "i32"},

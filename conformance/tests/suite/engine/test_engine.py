@@ -79,7 +79,8 @@ def misbehave(
 def test_a_misdeed_is_recorded_against_its_case_alone(
     monkeypatch: pytest.MonkeyPatch, how: str, status: Status, exception: str, words: str
 ) -> None:
-    # of the cases, only the one that hangs has little time: how fast the others run is not what is asked
+    # of the cases, only the one that hangs has little time: how fast the others run is not what is
+    # asked
     hurried = [
         dataclasses.replace(case, time_limit=3.0 if how == "hang" and case.id == IDS[1] else GUARD)
         for case in CASES
@@ -152,7 +153,8 @@ def test_a_case_that_takes_the_device_along_is_repeated_in_new_processes(
         (Status.PASSED, "")
     ] * len(CASES)
     assert len(started) == 4, (
-        "one until the case's first run, one for its second, one for its third, one for the cases after it"
+        "one until the case's first run, one for its second, one for its third, one for the "
+        "cases after it"
     )
 
 
@@ -161,7 +163,8 @@ def test_a_backend_that_cannot_be_loaded_ends_the_run_with_its_own_error() -> No
         run_cases(CASES, Setup("nosuch"), workers=2)
 
 
-#: The command line, in a process that heeds interrupts though its parent may ignore them, as one in the background of a shell's script does.
+#: The command line, in a process that heeds interrupts though its parent may ignore them, as one in
+#: the background of a shell's script does.
 _INTERRUPTIBLE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,5 @@
-"""The suite shared among the workers of an executor: one report, the same as without, and workers that are not like the others are refused."""
+"""The suite shared among the workers of an executor: one report, the same as without, and workers
+that are not like the others are refused."""
 
 from __future__ import annotations
 

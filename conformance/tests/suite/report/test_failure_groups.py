@@ -31,7 +31,10 @@ def document(*results: dict[str, Any]) -> Document:
 
 def lowering(*names: str) -> dict[str, str]:
     also = f"; this kernel also needs {', '.join(names[1:])}" if names[1:] else ""
-    text = f"the backend refused what it declares: LoweringError: backend 'v' does not lower {names[0]} yet (at x.py:3): write a function for it"
+    text = (
+        "the backend refused what it declares: LoweringError: backend 'v' does not lower "
+        f"{names[0]} yet (at x.py:3): write a function for it"
+    )
     return {"message": text + also}
 
 
@@ -41,7 +44,10 @@ def lowering(*names: str) -> dict[str, str]:
         (lowering("store", "load", "vendor.op")["message"], {"store", "load", "vendor.op"}),
         ("the CPU backend does not lower atomic_cas, at x.py:3", {"atomic_cas"}),
         (
-            "the C backend does not lower add of i4 (at x.py:3); run this kernel on another backend",
+            (
+                "the C backend does not lower add of i4 (at x.py:3); run this kernel on another "
+                "backend"
+            ),
             {"add"},
         ),
         ("operation scan at x.py:3 in f has no lowering for gfx942", {"scan"}),
@@ -92,7 +98,9 @@ def test_other_failures_are_one_cause_where_they_fail_alike() -> None:
         *(
             {
                 "exception": "ValueError",
-                "message": f"ValueError: bad 'x{index}' of fp32 at /a/b{index}.py:{index} in {index} steps",
+                "message": (
+                    f"ValueError: bad 'x{index}' of fp32 at /a/b{index}.py:{index} in {index} steps"
+                ),
             }
             for index in range(3)
         ),
@@ -108,7 +116,9 @@ def test_other_failures_are_one_cause_where_they_fail_alike() -> None:
         {
             "status": "failed",
             "exception": "",
-            "message": "the backend does not declare dtype f64, and accepted it silently: declare it",
+            "message": (
+                "the backend does not declare dtype f64, and accepted it silently: declare it"
+            ),
         },
         {"status": "passed", "verdict": "unexpected-pass", "exception": ""},
         {"status": "passed", "verdict": "good"},

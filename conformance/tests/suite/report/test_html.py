@@ -176,6 +176,7 @@ def _use(page: str, tmp_path: Path) -> dict[str, Any]:
     found = subprocess.run(command, capture_output=True, text=True, timeout=900)
     saw = re.search(r'<pre id="saw">(.*?)</pre>', found.stdout, re.S)
     assert saw, (
-        f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n{found.stderr[-2000:]}"
+        f"the script failed: {re.search('<title>(.*?)</title>', found.stdout, re.S)}\n"
+        f"{found.stderr[-2000:]}"
     )
     return dict(json.loads(unescape(saw[1])))

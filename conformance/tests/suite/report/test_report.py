@@ -163,7 +163,10 @@ def test_what_is_no_report_is_refused(tmp_path: Path, report: Document) -> None:
     path.write_text(json.dumps(report))
     with pytest.raises(
         ReportError,
-        match=r"report.results\[0\].status must be one of passed, .*report has 'more', which is none of its fields",
+        match=(
+            r"report.results\[0\].status must be one of passed, .*report has 'more', which is "
+            r"none of its fields"
+        ),
     ):
         document.read(path)
 

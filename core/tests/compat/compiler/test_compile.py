@@ -1,4 +1,5 @@
-"""``triton.compile``: sources, targets, options, errors; the backends and drivers it knows them by."""
+"""``triton.compile``: sources, targets, options, errors; the backends and drivers it knows them
+by."""
 
 import dataclasses
 import os

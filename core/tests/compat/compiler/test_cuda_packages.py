@@ -1,4 +1,5 @@
-"""What PyTorch's ahead-of-time packages take of kernels for CUDA: code that they launch with the kernel's arguments alone."""
+"""What PyTorch's ahead-of-time packages take of kernels for CUDA: code that they launch with the
+kernel's arguments alone."""
 
 import copy
 import pickle

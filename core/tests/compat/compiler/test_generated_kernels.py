@@ -1,4 +1,5 @@
-"""Kernels that programs write from the text of others, as triton_kernels does (in vLLM, SGLang and gpt-oss): a function with another's text and signature."""
+"""Kernels that programs write from the text of others, as triton_kernels does (in vLLM, SGLang and
+gpt-oss): a function with another's text and signature."""
 
 import inspect
 import re
@@ -51,7 +52,8 @@ def written(module, signature, extra, **attributes):
     found = triton.JITFunction(function, **attributes)
     found._unsafe_update_src(text)
     setattr(module, function.__name__, found)
-    # one line of signature and one of constants in place of two of the signature: lines of the body are those of the template
+    # one line of signature and one of constants in place of two of the signature: lines of the body
+    # are those of the template
     found.raw_src = list(template.raw_src)
     found.starting_line_number = template.starting_line_number
     found.def_file_line_number, found.def_file_col_number = (

@@ -1,4 +1,5 @@
-"""Settings that steer what is compiled and kept: another architecture, code without texts, places in Tile IR."""
+"""Settings that steer what is compiled and kept: another architecture, code without texts, places
+in Tile IR."""
 
 import re
 from pathlib import Path
@@ -64,7 +65,10 @@ def test_launches_are_of_the_architecture_too():
     knobs.runtime.override_arch = "aarch64" if here == "x86-64" else "x86-64"
     with pytest.raises(
         BackendError,
-        match=rf"kernel add is compiled for {knobs.runtime.override_arch}, and this machine is {here}",
+        match=(
+            rf"kernel add is compiled for {knobs.runtime.override_arch}, and this machine is "
+            rf"{here}"
+        ),
     ):
         add[(1,)](x, x, out, 64, BLOCK=32)
 

@@ -1,4 +1,5 @@
-"""``triton.profiler``: scopes, launches by device and time, what is written, and what is refused."""
+"""``triton.profiler``: scopes, launches by device and time, what is written, and what is
+refused."""
 
 import json
 import os
@@ -349,14 +350,18 @@ def test_what_devices_can_do():
 
 def test_programs_are_profiled_from_the_command_line(tmp_path):
     (tmp_path / "program.py").write_text(
-        "import sys\nimport triton.profiler as proton\nwith proton.scope(sys.argv[1], {'n': 3}):\n    pass\n"
+        "import sys\nimport triton.profiler as proton\n"
+        "with proton.scope(sys.argv[1], {'n': 3}):\n    pass\n"
     )
     environment = {
         **os.environ,
         "TILEWRIGHT_TRITON": "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    code = "import tilewright.compat.triton, runpy, sys; sys.argv[0] = 'proton'; runpy.run_module('triton.profiler.proton', run_name='__main__')"
+    code = (
+        "import tilewright.compat.triton, runpy, sys; sys.argv[0] = 'proton'; "
+        "runpy.run_module('triton.profiler.proton', run_name='__main__')"
+    )
     line = [sys.executable, "-c", code]
     subprocess.run(
         [*line, "-n", "out", "program.py", "here"],

@@ -1,4 +1,5 @@
-"""Which kernel a launch would run, asked without launching: the binder, and keys of compiled kernels."""
+"""Which kernel a launch would run, asked without launching: the binder, and keys of compiled
+kernels."""
 
 import json
 
@@ -10,7 +11,10 @@ pytest.importorskip("tilewright_cpu")
 import tilewright.language as tl  # noqa: E402
 from tilewright.compat import triton  # noqa: E402
 from tilewright.compat.triton.backends.compiler import GPUTarget  # noqa: E402
-from tilewright.compat.triton.runtime.jit import compute_cache_key, serialize_specialization_data  # noqa: E402
+from tilewright.compat.triton.runtime.jit import (  # noqa: E402
+    compute_cache_key,
+    serialize_specialization_data,
+)
 
 
 @triton.jit

@@ -1,4 +1,5 @@
-"""The first launch of a kernel that is sure to write outside an argument's memory is refused, at the line of the store."""
+"""The first launch of a kernel that is sure to write outside an argument's memory is refused, at
+the line of the store."""
 
 import numpy as np
 import pytest

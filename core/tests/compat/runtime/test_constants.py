@@ -1,4 +1,5 @@
-"""What programs written for Triton state to be a constant: a plain function, a value of the launch, a cast to the type that a value has."""
+"""What programs written for Triton state to be a constant: a plain function, a value of the launch,
+a cast to the type that a value has."""
 
 import numpy as np
 import pytest

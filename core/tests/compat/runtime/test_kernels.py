@@ -478,7 +478,10 @@ def test_constants_changed_in_place_are_noticed_in_globals_and_closures(monkeypa
     CONSTANT.value = 43
     with pytest.raises(
         RuntimeError,
-        match=r"CONSTANT has changed since we compiled this kernel, from constexpr\[42\] to constexpr\[43\]",
+        match=(
+            r"CONSTANT has changed since we compiled this kernel, from constexpr\[42\] to "
+            r"constexpr\[43\]"
+        ),
     ):
         kernel[(1,)](out)
 
@@ -494,7 +497,10 @@ def test_constants_changed_in_place_are_noticed_in_globals_and_closures(monkeypa
     captured.value = 6
     with pytest.raises(
         RuntimeError,
-        match=r"captured has changed since we compiled this kernel, from constexpr\[5\] to constexpr\[6\]",
+        match=(
+            r"captured has changed since we compiled this kernel, from constexpr\[5\] to "
+            r"constexpr\[6\]"
+        ),
     ):
         closure[(1,)](out)
 

@@ -1,4 +1,5 @@
-"""Launches with hundreds of arguments, and launches from many threads, run no Python of the launcher's."""
+"""Launches with hundreds of arguments, and launches from many threads, run no Python of the
+launcher's."""
 
 import importlib.util
 
@@ -43,7 +44,8 @@ def kernel_of(tmp_path, parameters, terms):
 
 @pytest.fixture
 def in_python(monkeypatch):
-    """``in_python(kernel, compiled)``: what was launched by Python code since: by the binder's function, or by the backend's launcher."""
+    """``in_python(kernel, compiled)``: what was launched by Python code since: by the binder's
+    function, or by the backend's launcher."""
     from tilewright_cpu.python_launch import PythonLauncher
 
     seen = []

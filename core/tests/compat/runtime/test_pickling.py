@@ -1,4 +1,5 @@
-"""Compiled kernels in other processes: pickled by themselves, and as PyTorch's compile workers do it, which take the state of kernel and function apart."""
+"""Compiled kernels in other processes: pickled by themselves, and as PyTorch's compile workers do
+it, which take the state of kernel and function apart."""
 
 import copy as copies
 import inspect
@@ -81,7 +82,10 @@ def test_a_kernel_is_launched_by_the_process_that_unpickles_it(tmp_path):
 def test_so_is_one_of_triton_s(tmp_path):
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     kernel = shifted[(4,)](x, y, 100, 2.0, BLOCK=32)
-    launch = "kernel.run(4, 1, 1, None, kernel.function, kernel.packed_metadata, None, None, None, x, y, 100, 7.0, 32)"
+    launch = (
+        "kernel.run(4, 1, 1, None, kernel.function, kernel.packed_metadata, None, None, None, x, "
+        "y, 100, 7.0, 32)"
+    )
     assert elsewhere(kernel, launch, "x + 7", tmp_path) == [
         "shifted",
         "tilewright.compat.triton.compiler.compiled",
@@ -100,7 +104,8 @@ class Symbol:
 
 
 def test_the_state_of_a_kernel_whose_function_was_taken_away(tmp_path):
-    """What PyTorch pickles: the kernel's dictionary with other words in place of what does not pickle, its function without what belongs to the process."""
+    """What PyTorch pickles: the kernel's dictionary with other words in place of what does not
+    pickle, its function without what belongs to the process."""
     x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     fn = triton.jit(shifted.fn)
     kernel = fn[(4,)](x, y, 100, 2.0, BLOCK=32)
@@ -150,7 +155,8 @@ def test_functions_of_modules_are_pickled_by_name():
     assert pickle.loads(pickle.dumps(scaled)) is scaled and inspect.getsource(scaled.fn)
 
 
-#: Another package that answers to Triton's name: the classes of what a compile worker sends, with state of their own.
+#: Another package that answers to Triton's name: the classes of what a compile worker sends, with
+#: state of their own.
 ANOTHER = {
     "triton/__init__.py": "",
     "triton/runtime/__init__.py": "",
@@ -175,7 +181,8 @@ ANOTHER = {
     ],
 )
 def test_kernels_of_another_package_of_that_name_are_refused_with_the_remedy(made, tmp_path):
-    """As where a program imports the shim by hand, and PyTorch's compile workers find an installed Triton."""
+    """As where a program imports the shim by hand, and PyTorch's compile workers find an installed
+    Triton."""
     for name, text in ANOTHER.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

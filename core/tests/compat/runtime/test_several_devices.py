@@ -1,4 +1,5 @@
-"""Launches of Triton's kernels with tensors on several devices run on the active one, where it can access the others' memory."""
+"""Launches of Triton's kernels with tensors on several devices run on the active one, where it can
+access the others' memory."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +20,8 @@ pytest.importorskip("torch")
 
 
 class Linked:
-    """Four devices, the last of which accesses no other's memory. ``launches`` has where each launch ran."""
+    """Four devices, the last of which accesses no other's memory. ``launches`` has where each
+    launch ran."""
 
     __name__ = "linked"
 
@@ -90,7 +92,10 @@ def test_the_active_device_runs_what_lies_on_several(linked):
     linked.active = 3
     with pytest.raises(
         ValueError,
-        match=r"the launch runs on xpu:3, which cannot access the memory of argument 'x' on xpu:1 \(there is no link\)",
+        match=(
+            r"the launch runs on xpu:3, which cannot access the memory of argument 'x' on xpu:1 "
+            r"\(there is no link\)"
+        ),
     ):
         copy[(1,)](on(1), on(2))
     copy[(1,)](on(1), on(1))

@@ -53,7 +53,8 @@ def test_first_launches_of_several_threads_compile_once(tuned):
 
 
 def test_gradients_of_kernels_from_any_thread():
-    """Of which one is PyTorch's own: backward passes within backward passes go on in others from a depth of some sixty on."""
+    """Of which one is PyTorch's own: backward passes within backward passes go on in others from a
+    depth of some sixty on."""
     torch = pytest.importorskip("torch")
     seen = set()
 

@@ -1,4 +1,5 @@
-"""Cache managers, extension modules, microscaling formats, ragged descriptors, timing, and the helpers of Triton's tests."""
+"""Cache managers, extension modules, microscaling formats, ragged descriptors, timing, and the
+helpers of Triton's tests."""
 
 import hashlib
 import os
@@ -285,8 +286,10 @@ def test_ragged_descriptors_refuse(arguments, rule):
 
 def test_machine_code_is_listed_without_addresses(monkeypatch, tmp_path):
     listing = (
-        '\tFunction : kernel\n\t.headerflags\t@"EF"\n        /*0000*/                   LDC R1, c[0x0][0x28] ;   /* 0x00000a00ff017b82 */\n'
-        "                                                       /* 0x000fe20000000800 */\n        /*0010*/                   EXIT ;  /* 0x1 */\n"
+        '\tFunction : kernel\n\t.headerflags\t@"EF"\n'
+        "        /*0000*/                   LDC R1, c[0x0][0x28] ;   /* 0x00000a00ff017b82 */\n"
+        "                                                       /* 0x000fe20000000800 */\n"
+        "        /*0010*/                   EXIT ;  /* 0x1 */\n"
     )
     monkeypatch.setattr(subprocess, "check_output", lambda command, **kwargs: listing)
     monkeypatch.setattr(disasm, "path_to_cuobjdump", lambda: ("cuobjdump", "13.0"))

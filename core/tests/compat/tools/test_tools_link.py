@@ -136,7 +136,10 @@ def test_the_most_specialized_function_is_tried_first(compiled, tmp_path):
         HINTS[0]: "1",
     }
     calls = {
-        hints: f"if ({expected[hints]}) return {names[hints]}(stream, (int32_t *)(uintptr_t)out, n{', stride' * (not hints[2])});"
+        hints: (
+            f"if ({expected[hints]}) return {names[hints]}(stream, (int32_t *)(uintptr_t)out, "
+            f"n{', stride' * (not hints[2])});"
+        )
         for hints in HINTS
     }
     assert sorted(tried) == sorted(calls.values())

@@ -51,7 +51,10 @@ HOLDS: list[tuple[str, str]] = [
     ("tl.sin(x + y)", "tl.sin(x) * tl.cos(y) + tl.cos(x) * tl.sin(y)"),
     ("tl.cos(x + y)", "tl.cos(x) * tl.cos(y) - tl.sin(x) * tl.sin(y)"),
     ("tl.sigmoid(2 * x) * 2 - 1", "(tl.exp(x) - tl.exp(-x)) / (tl.exp(x) + tl.exp(-x))"),
-    ("(x + y).to(tl.float16).to(tl.float32)", "(x.to(tl.float16) + y.to(tl.float16)).to(tl.float32)"),
+    (
+        "(x + y).to(tl.float16).to(tl.float32)",
+        "(x.to(tl.float16) + y.to(tl.float16)).to(tl.float32)",
+    ),
     ("x.to(tl.float16).to(tl.bfloat16).to(tl.float32)", "x.to(tl.bfloat16).to(tl.float32)"),
     ("x.to(tl.float64).to(tl.float32)", "x"),
     ("tl.where(x > 0, x, 0.0)", "tl.maximum(x, 0.0)"),
@@ -168,8 +171,11 @@ IEEE = {
 
 
 @pytest.mark.parametrize(
-    "text", ["x + y", "x - y", "x * y", "x / y", "tl.maximum(x, y)", "-x", "tl.exp(x)", "tl.abs(x)",
-             "tl.where(x < y, 1.0, 0.0)", "tl.where(x == y, 1.0, 0.0)", "tl.where(x != y, 1.0, 0.0)"]
+    "text",
+    [
+        "x + y", "x - y", "x * y", "x / y", "tl.maximum(x, y)", "-x", "tl.exp(x)", "tl.abs(x)",
+        "tl.where(x < y, 1.0, 0.0)", "tl.where(x == y, 1.0, 0.0)", "tl.where(x != y, 1.0, 0.0)",
+    ],
 )  # fmt: skip
 def test_infinities_and_nan_follow_ieee(text, side) -> None:
     names = [(a, b) for a in IEEE for b in IEEE]

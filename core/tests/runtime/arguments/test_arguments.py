@@ -564,7 +564,8 @@ def test_descriptors_that_break_a_rule(changes, rule):
 
 
 def test_descriptors_like_one_before_are_not_checked_anew(monkeypatch):
-    """Programs make them for every launch. What a rule or an error depends on is looked at in each."""
+    """Programs make them for every launch. What a rule or an error depends on is looked at in
+    each."""
     shape = (8, 96)  # of no other test
     for base in (torch.zeros(shape), torch.zeros(shape), torch.nn.Parameter(torch.zeros(1, 8))):
         TensorDescriptor.from_tensor(base, [4, 32])

@@ -1,4 +1,5 @@
-"""What must not reach a kernel is refused before it does, by an error that names kernel, parameter and remedy."""
+"""What must not reach a kernel is refused before it does, by an error that names kernel, parameter
+and remedy."""
 
 import numpy as np
 import pytest
@@ -126,7 +127,10 @@ def test_gradients_and_views_pass_as_their_memory(recorder):
 def test_a_stand_in_is_for_warming_up(recorder):
     with pytest.raises(
         LaunchError,
-        match=r"put: argument 'y' only stands for a tensor and has no memory; compile with put\.warmup",
+        match=(
+            r"put: argument 'y' only stands for a tensor and has no memory; compile with "
+            r"put\.warmup"
+        ),
     ):
         put[(1,)](tw.MockTensor(tl.float32), 2)
     assert put.warmup(tw.MockTensor(tl.float32), 2, grid=(1,)) is not None

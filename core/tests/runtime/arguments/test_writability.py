@@ -1,4 +1,5 @@
-"""Read-only arrays as arguments: which ones are, and that kernels that store to them are not launched."""
+"""Read-only arrays as arguments: which ones are, and that kernels that store to them are not
+launched."""
 
 import ctypes
 
@@ -78,7 +79,8 @@ class Device:
 
 
 class Computed(Device):
-    """An array of JAX's on a GPU, as far as it is looked at: it may not be computed yet, and never changes."""
+    """An array of JAX's on a GPU, as far as it is looked at: it may not be computed yet, and never
+    changes."""
 
     __module__ = "jaxlib._jax"
     ready = False
@@ -209,24 +211,31 @@ def test_the_guard_names_argument_and_remedy(tmp_path):
     assert guard((frozen(X), 3, X.copy(), described)) is None
     with pytest.raises(LaunchError) as raised:
         guard((X, 3, frozen(X), described))
-    assert (
-        str(raised.value)
-        == "k: argument 'out' is a read-only ndarray, and the kernel may store to it; pass a writable array, such as out.copy()"
+    assert str(raised.value) == (
+        "k: argument 'out' is a read-only ndarray, and the kernel may store to it; pass a "
+        "writable array, such as out.copy()"
     )
     with pytest.raises(LaunchError) as raised:
         guard((X, 3, mapped[2:], described))
     assert str(raised.value) == (
-        f"k: argument 'out' is a memmap opened for reading ({tmp_path / 'r'}), and the kernel may store to it; open it with mode 'r+' to change the file, "
+        f"k: argument 'out' is a memmap opened for reading ({tmp_path / 'r'}), and the kernel "
+        "may store to it; open it with mode 'r+' to change the file, "
         "or with mode 'c' to change only what this process sees of it"
     )
     with pytest.raises(
         LaunchError,
-        match=r"k: argument 'd' describes a read-only ndarray, and the kernel may store to it; pass a writable array, such as d.copy",
+        match=(
+            r"k: argument 'd' describes a read-only ndarray, and the kernel may store to it; "
+            r"pass a writable array, such as d.copy"
+        ),
     ):
         guard((X, 3, X, TensorDescriptor.from_tensor(frozen(np.zeros((8, 8), np.float32)), [4, 4])))
     with pytest.raises(
         LaunchError,
-        match=r"k: argument 'out' is a read-only Interface, and the kernel may store to it; pass a writable array$",
+        match=(
+            r"k: argument 'out' is a read-only Interface, and the kernel may store to it; pass a "
+            r"writable array$"
+        ),
     ):
         guard((X, 3, launch_value(Interface(X, True)), described))
     with pytest.raises(LaunchError, match=r"k: argument 'out' is a read-only Exporter"):

@@ -1,4 +1,5 @@
-"""Compiling in the background: what stands for a kernel meanwhile, and what is left when compiling fails or is interrupted."""
+"""Compiling in the background: what stands for a kernel meanwhile, and what is left when compiling
+fails or is interrupted."""
 
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor

@@ -51,7 +51,10 @@ def refusal(name, **changed):
         (
             "add/f64/scalar",
             {},
-            "backend 'small' does not declare element type f64 (of ptr<f64>); it has bf16, f16, f32, i1, i32, i64, i8, u32, u8",
+            (
+                "backend 'small' does not declare element type f64 (of ptr<f64>); it has bf16, "
+                "f16, f32, i1, i32, i64, i8, u32, u8"
+            ),
         ),
         (
             "atomic_rmw/max/f64/16",
@@ -109,7 +112,10 @@ def test_tiles_of_a_size_that_is_not_declared():
     odd = module_of("  %a = constant 1.0 : tile<20xf32>")
     with pytest.raises(
         LoweringError,
-        match=r"constant: backend 'small' does not declare tile extents that are no powers of two \(20 of tile<20xf32>\)",
+        match=(
+            r"constant: backend 'small' does not declare tile extents that are no powers of two "
+            r"\(20 of tile<20xf32>\)"
+        ),
     ):
         check_declared(odd, ALL, "small")
     check_declared(odd, dataclasses.replace(ALL, power_of_two=False), "small")
@@ -129,7 +135,10 @@ def test_precisions_of_a_dot():
 
 
 def test_masks_and_indices_are_for_everyone_and_pointers_are_integers():
-    body = "  %p = program_id {axis = 0} : i32\n  %c = constant 5 : i64\n  %t = constant true : tile<8xi1>"
+    body = (
+        "  %p = program_id {axis = 0} : i32\n  %c = constant 5 : i64\n"
+        "  %t = constant true : tile<8xi1>"
+    )
     check_declared(module_of(body), Capabilities(frozenset()), "none")
     argument = module_of("", "%x: ptr<ptr<f32>>").kernel.arguments[0]
     assert atomic_element(argument.type) == "i64"
@@ -219,7 +228,10 @@ def test_options_that_promise_what_is_not_declared(features):
     has = ", ".join(features) or "none"
     with pytest.raises(
         LoweringError,
-        match=f"kernel k: option cooperative: backend 'small' does not declare feature 'cooperative'; it has {has}",
+        match=(
+            "kernel k: option cooperative: backend 'small' does not declare feature "
+            f"'cooperative'; it has {has}"
+        ),
     ):
         check_options({"cooperative": True}, small, "small", "k")
     check_options(

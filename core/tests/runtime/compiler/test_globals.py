@@ -1,4 +1,5 @@
-"""What a kernel's key and its checks take for a global: names in the order of the text, captured variables, functions that run at compile time."""
+"""What a kernel's key and its checks take for a global: names in the order of the text, captured
+variables, functions that run at compile time."""
 
 import subprocess
 
@@ -72,7 +73,8 @@ def test_values_are_read_before_targets_are_assigned(tmp_path, body):
 
     path = tmp_path / "kernels.py"
     path.write_text(
-        f"import tilewright as tw, tilewright.language as tl\nFACTOR = tl.constexpr(3)\n\n@tw.jit\ndef kernel(y):\n    {body}\n"
+        "import tilewright as tw, tilewright.language as tl\nFACTOR = tl.constexpr(3)\n\n"
+        f"@tw.jit\ndef kernel(y):\n    {body}\n"
     )
     spec = importlib.util.spec_from_file_location("kernels_by_body", path)
     module = importlib.util.module_from_spec(spec)
@@ -128,7 +130,10 @@ def asks_its_like():
 def test_functions_whose_source_is_no_part_of_the_key_are_refused():
     with pytest.raises(
         RuntimeError,
-        match=r"Unsupported function referenced: <function helper .* by asks_another.*constexpr_function",
+        match=(
+            r"Unsupported function referenced: <function helper .* by "
+            r"asks_another.*constexpr_function"
+        ),
     ):
         asks_another.cache_key
     assert (

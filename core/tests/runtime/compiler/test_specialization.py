@@ -1,4 +1,5 @@
-"""What a launch specialises on: which arguments compile one kernel, and what reaches the launcher."""
+"""What a launch specialises on: which arguments compile one kernel, and what reaches the
+launcher."""
 
 import collections
 import enum
@@ -189,7 +190,15 @@ def test_const_pointers_and_annotated_pointers(recorder, types_of):
 
 def test_annotations_fix_the_type(recorder, types_of):
     @tw.jit
-    def kernel(x, a: "i64", b: tl.int8, c: "fp64", d: tl.float16, e: "u1", f: tl.uint16):  # noqa: F821
+    def kernel(
+        x,
+        a: "i64",  # noqa: F821
+        b: tl.int8,
+        c: "fp64",  # noqa: F821
+        d: tl.float16,
+        e: "u1",  # noqa: F821
+        f: tl.uint16,
+    ):
         tl.store(x, a + b + c + d + e.to(tl.int32) + f)
 
     x = np.zeros(1)

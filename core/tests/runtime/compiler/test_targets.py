@@ -46,7 +46,8 @@ OLD = dataclasses.replace(NEWEST, dtypes=ALL - {"f8e5m2"}, atomics={}, min_dot=(
 
 
 class Acme:
-    """Somebody's backend for GPUs of a kind: its device is the newest architecture, and an older one can less."""
+    """Somebody's backend for GPUs of a kind: its device is the newest architecture, and an older
+    one can less."""
 
     __name__ = "acme"
 
@@ -280,7 +281,10 @@ def test_the_reference_and_a_launch_tell_the_kind_too(install):
 
 
 def test_the_language_alone_finds_the_target_outside_of_kernels():
-    code = "import tilewright.language as tl; print(tl.target_info.current_target().backend, tl.target_info.is_cuda())"
+    code = (
+        "import tilewright.language as tl; print(tl.target_info.current_target().backend, "
+        "tl.target_info.is_cuda())"
+    )
     environment = {**os.environ, "TILEWRIGHT_BACKEND": "reference"}
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -1,4 +1,5 @@
-"""Compiling in worker processes: kernels of any module, workers that die, hang or are interrupted, and what is left of them."""
+"""Compiling in worker processes: kernels of any module, workers that die, hang or are interrupted,
+and what is left of them."""
 
 import os
 import re
@@ -29,7 +30,8 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork") or sys.platform == "darwin", reason="needs processes that fork"
 )
 
-#: A backend of a distribution of its own, so that workers find it. What it does to a kernel goes by its BLOCK: the environment has a table of deeds.
+#: A backend of a distribution of its own, so that workers find it. What it does to a kernel goes by
+#: its BLOCK: the environment has a table of deeds.
 PLUGIN = """
 import os, signal, threading, time
 from tilewright.errors import LoweringError, OutOfResources
@@ -284,9 +286,8 @@ def test_a_defect_of_the_backend_is_no_failed_configuration(crooked, monkeypatch
 
 def test_a_worker_that_takes_too_long_is_ended(crooked, monkeypatch):
     monkeypatch.setenv("CROOKED", "16=hang")
-    kernel = tuned(
-        time_limit=5.0
-    )  # seconds: the others take some milliseconds, but for the start of the server, which does not count
+    # The others take some milliseconds, but for the start of the server, which does not count.
+    kernel = tuned(time_limit=5.0)
     launch(kernel)
     error = dict(kernel.failures)[CONFIGS[1]]
     assert isinstance(error, TimeoutError) and "longer than 5.0 s" in str(error)
@@ -408,7 +409,8 @@ def test_options_that_cannot_be_sent_are_lowered_here(crooked, monkeypatch):
     ]
 
 
-#: A program without a guard, whose kernel is in a closure of ``__main__``, that ends by ``os._exit`` or is killed.
+#: A program without a guard, whose kernel is in a closure of ``__main__``, that ends by
+#: ``os._exit`` or is killed.
 PROGRAM = """
 import os, sys
 import numpy as np

@@ -82,12 +82,18 @@ def test_the_context_is_of_its_thread(install_recorder, scale, fresh):
 def test_a_backend_that_is_not_there(recorder, scale):
     with pytest.raises(
         BackendError,
-        match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$",
+        match=(
+            r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, "
+            r"reference$"
+        ),
     ):
         tw.backend("npu")
     with pytest.raises(
         BackendError,
-        match=r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, reference$",
+        match=(
+            r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, "
+            r"reference$"
+        ),
     ):
         scale[(1,)](np.zeros(8, np.float32), 8, backend="npu")
 
@@ -116,7 +122,10 @@ def test_the_device_of_the_arguments(install_recorder, scale):
 def test_a_device_that_nobody_serves(recorder, scale):
     with pytest.raises(
         BackendError,
-        match=r"no installed backend serves 'tpu' devices.*installed: recorder \(for cpu\).*pip install 'tilewright\[all\]'",
+        match=(
+            r"no installed backend serves 'tpu' devices.*installed: recorder \(for cpu\).*pip "
+            r"install 'tilewright\[all\]'"
+        ),
     ):
         scale[(1,)](OnDevice("tpu"), 8)
 
@@ -128,7 +137,10 @@ def test_arguments_on_several_devices(install_recorder):
     def kernel(x, y):
         tl.store(x, tl.load(y))
 
-    told = r"these lie on xpu:0 and xpu:1: the launch runs on xpu:1, which cannot access the memory of argument 'y' on xpu:0 \(backend 'rec' has no access of"
+    told = (
+        r"these lie on xpu:0 and xpu:1: the launch runs on xpu:1, which cannot access the memory "
+        r"of argument 'y' on xpu:0 \(backend 'rec' has no access of"
+    )
     with pytest.raises(DeviceError, match=told):
         kernel[(1,)](OnDevice("xpu:1"), OnDevice("xpu:0"))
     with pytest.raises(ValueError, match=r"Pointer argument cannot be accessed \(cpu tensor\?\)"):
@@ -159,14 +171,20 @@ def test_a_launch_runs_at_the_first_argument_where_that_device_reaches_the_other
 
 def test_devices_that_do_not_reach_each_other_are_told(meshed, fresh):
     kernel = fresh(three)
-    told = r"these lie on xpu:1 and xpu:3: the launch runs on xpu:1, which cannot access the memory of argument 't.1' on xpu:3 \(the link from 1 to 3 is cut\)"
+    told = (
+        r"these lie on xpu:1 and xpu:3: the launch runs on xpu:1, which cannot access the memory "
+        r"of argument 't.1' on xpu:3 \(the link from 1 to 3 is cut\)"
+    )
     with pytest.raises(DeviceError, match=told):
         kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:3")), OnDevice("xpu:1"))
     with pytest.raises(BackendError, match="has no device xpu:9"):
         kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:9")), OnDevice("xpu:1"))
     kernel[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:1")), OnDevice("xpu:1"))
     (compiled,) = kernel.device_caches["rec:1"][0].values()
-    told = r"argument 'y' lies on xpu:2, and this kernel was compiled for xpu:1, which cannot access that memory \(the link from 1 to 2 is cut\)"
+    told = (
+        r"argument 'y' lies on xpu:2, and this kernel was compiled for xpu:1, which cannot "
+        r"access that memory \(the link from 1 to 2 is cut\)"
+    )
     with pytest.raises(ArgumentError, match=told):
         compiled[(1,)](OnDevice("xpu:1"), (5, OnDevice("xpu:1")), OnDevice("xpu:2"))
     assert len(meshed.launches) == 1
@@ -183,7 +201,10 @@ def test_a_backend_that_cannot_reach_the_arguments(install_recorder, scale):
         tw.backend("rec"),
         pytest.raises(
             ValueError,
-            match=r"Pointer argument cannot be accessed \(cpu tensor\?\): backend 'rec' serves xpu devices",
+            match=(
+                r"Pointer argument cannot be accessed \(cpu tensor\?\): backend 'rec' serves xpu "
+                r"devices"
+            ),
         ),
     ):
         scale[(1,)](np.zeros(8, np.float32), 8)

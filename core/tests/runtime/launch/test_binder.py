@@ -1,4 +1,5 @@
-"""Binding arguments to a kernel's parameters, and grids. A recording backend stands for hardware."""
+"""Binding arguments to a kernel's parameters, and grids. A recording backend stands for
+hardware."""
 
 import pickle
 
@@ -112,9 +113,9 @@ def filled(x, B: tl.constexpr):
 def test_a_block_by_another_name(recorder):
     with pytest.raises(BindingError) as raised:
         filled[(1,)](np.zeros(16, np.float32), BLOCK=16)
-    assert (
-        str(raised.value)
-        == "filled() missing 1 required positional argument: 'B'\n  help: filled has no parameter BLOCK: did you mean B?"
+    assert str(raised.value) == (
+        "filled() missing 1 required positional argument: 'B'\n"
+        "  help: filled has no parameter BLOCK: did you mean B?"
     )
     assert isinstance(raised.value, TypeError)
     with pytest.raises(BindingError, match="filled has no parameter BLOCK: did you mean B"):

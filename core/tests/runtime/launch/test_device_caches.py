@@ -1,4 +1,5 @@
-"""``kernel.device_caches``: taking kernels out of it, and letting go of what they hold on a device."""
+"""``kernel.device_caches``: taking kernels out of it, and letting go of what they hold on a
+device."""
 
 import gc
 import os

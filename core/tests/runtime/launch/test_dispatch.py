@@ -1,4 +1,5 @@
-"""Launches that native code starts: the same kernels, grids and values as the binder's Python function finds, and nothing lost or kept."""
+"""Launches that native code starts: the same kernels, grids and values as the binder's Python
+function finds, and nothing lost or kept."""
 
 import gc
 import sys
@@ -49,7 +50,8 @@ def test_what_was_bound_before_the_first_launch_runs_no_python_either(
 
 
 def test_launchers_bound_early_enter_no_python_frame(recorder, fresh):
-    """Whenever they were bound: before the first launch, during it, or by a thread that saw no native function yet."""
+    """Whenever they were bound: before the first launch, during it, or by a thread that saw no
+    native function yet."""
     kernel, x = fresh(two), np.zeros(4, np.float32)
     bound = [kernel[(3,)] for _ in range(2)]
     recorder.on_launch = lambda *args: len(bound) < 3 and bound.append(kernel[(3,)])
@@ -90,7 +92,8 @@ INTEGERS = (
     *(0, 1, 1, 2, 3, 16, 32, -1, -16, True, 2**31 - 1, 2**31, 2**31 + 16),
     *(-(2**31), -(2**31) - 1, 2**63 - 1, -(2**63), 2**63, np.int32(5)),
 )
-#: For each parameter: near values, some of one kind and some not. A string that is equal to another and not the same object is among them.
+#: For each parameter: near values, some of one kind and some not. A string that is equal to another
+#: and not the same object is among them.
 VALUES = {
     "x": array,
     "y": array,

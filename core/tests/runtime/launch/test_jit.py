@@ -1,4 +1,5 @@
-"""Options of launches, compiled kernels, hooks, globals and source. A recording backend stands for hardware."""
+"""Options of launches, compiled kernels, hooks, globals and source. A recording backend stands for
+hardware."""
 
 import copy
 import gc

@@ -1,4 +1,5 @@
-"""``compiled[grid](*args)``: arguments that the kernel was not compiled for are refused before anything is launched."""
+"""``compiled[grid](*args)``: arguments that the kernel was not compiled for are refused before
+anything is launched."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""Warm-ups and launches of compiled kernels that were made before: found by native code, with the checks of the first time."""
+"""Warm-ups and launches of compiled kernels that were made before: found by native code, with the
+checks of the first time."""
 
 import gc
 import sys

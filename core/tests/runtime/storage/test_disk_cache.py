@@ -234,7 +234,8 @@ def test_clear(tmp_path):
 
 
 def _hammer(directory: str, seed: int) -> int:
-    """Write, read and evict the same few entries as the other processes; counts reads that gave wrong bytes."""
+    """Write, read and evict the same few entries as the other processes; counts reads that gave
+    wrong bytes."""
     source = random.Random(seed)
     kernels = [artifact(number, 5000) for number in range(8)]
     size = len(pack(kernels[0]))

@@ -1,4 +1,5 @@
-"""A cache directory in any state: kernels compile and run, nothing hangs, and what is wrong is said once."""
+"""A cache directory in any state: kernels compile and run, nothing hangs, and what is wrong is said
+once."""
 
 import errno
 import hashlib
@@ -171,7 +172,8 @@ def fill_block(y, BLOCK: tl.constexpr):
 
 
 def tuned():
-    """The listener's view of a tuning as a new process would do it: (best configuration, from a record)."""
+    """The listener's view of a tuning as a new process would do it: (best configuration, from a
+    record)."""
     tuner = tw.autotune([tw.Config({"BLOCK": 8}), tw.Config({"BLOCK": 16})], key=[], **BENCH)(
         fill_block
     )
@@ -220,7 +222,8 @@ def test_a_pipe_or_directory_in_place_of_a_record(recorder, make):
 
 
 def test_a_warning_of_a_backend_is_told_where_the_kernel_is_launched(recorder):
-    """Backends like ours keep code of their own in the cache, and call its functions from frames of their own."""
+    """Backends like ours keep code of their own in the cache, and call its functions from frames of
+    their own."""
     inside = {"__name__": "tilewright_cpu.native_launch", "warn_user": files.warn_user}
     exec(
         compile(

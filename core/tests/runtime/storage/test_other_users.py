@@ -1,4 +1,5 @@
-"""Files of other users in the cache: what another user wrote, or could have written, is never run, and the kernel is compiled and runs all the same."""
+"""Files of other users in the cache: what another user wrote, or could have written, is never run,
+and the kernel is compiled and runs all the same."""
 
 import os
 import stat
@@ -148,7 +149,8 @@ def test_who_shares_the_cache_knowingly_shares_its_entries(recorder, monkeypatch
 
 
 def test_what_is_looked_at_is_what_is_read(tmp_path, monkeypatch):
-    """A file that is put in the place of another between the look and the reading is looked at itself."""
+    """A file that is put in the place of another between the look and the reading is looked at
+    itself."""
     path, theirs = tmp_path / "entry", tmp_path / "theirs"
     path.write_bytes(b"ours")
     path.chmod(0o600)

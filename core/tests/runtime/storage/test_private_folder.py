@@ -62,7 +62,10 @@ def test_a_folder_that_others_can_write_to_is_not_used(folder, monkeypatch, mode
     folder.chmod(mode)
     with pytest.warns(
         RuntimeWarning,
-        match=r"the kernel cache is not used: others can write to .*: chmod 700 .* or TILEWRIGHT_CACHE_SHARED=1",
+        match=(
+            r"the kernel cache is not used: others can write to .*: chmod 700 .* or "
+            r"TILEWRIGHT_CACHE_SHARED=1"
+        ),
     ):
         launch()
     assert entries() == 0 and not disk_cache().info().writable

@@ -1,4 +1,5 @@
-"""Entries of the disk cache with a right checksum whose code cannot be loaded: they are compiled again, and replaced."""
+"""Entries of the disk cache with a right checksum whose code cannot be loaded: they are compiled
+again, and replaced."""
 
 import warnings
 

@@ -129,7 +129,10 @@ def test_when_none_is_left(recorder):
     recorder.on_lower = refuse
     with pytest.raises(
         AutotunerError,
-        match=r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: shared memory, Required: 300",
+        match=(
+            r"no configuration of add_one works: \[BLOCK: 8.*OutOfResources: out of resource: "
+            r"shared memory, Required: 300"
+        ),
     ) as raised:
         tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64)
     assert isinstance(raised.value.__cause__, OutOfResources)

@@ -1,4 +1,5 @@
-"""An autotuned kernel launched by several threads, by its own hooks and listeners; configurations that fail; copies."""
+"""An autotuned kernel launched by several threads, by its own hooks and listeners; configurations
+that fail; copies."""
 
 import copy
 import pickle

@@ -17,7 +17,8 @@ CONFIGS = [tw.Config({"BLOCK": block}) for block in (8, 16, 32, 64)]
 
 
 class Elsewhere(concurrent.futures.Executor):
-    """Compiles in a thread that was started before, and is handed jobs without a lock of Python's."""
+    """Compiles in a thread that was started before, and is handed jobs without a lock of
+    Python's."""
 
     def __init__(self):
         self.jobs, self.futures = queue.SimpleQueue(), []
@@ -35,7 +36,8 @@ class Elsewhere(concurrent.futures.Executor):
 
 
 class InterruptBehindLocks:
-    """A profiler that counts the locks of threads' conditions that are taken, and interrupts when one of them just was."""
+    """A profiler that counts the locks of threads' conditions that are taken, and interrupts when
+    one of them just was."""
 
     def __init__(self, at):
         self.at, self.count = at, 0

@@ -201,7 +201,10 @@ def test_an_array_that_cannot_be_copied_is_not_tuned_on(bare):
     x, runs = np.zeros(50, np.float32), []
     with pytest.raises(
         AutotunerError,
-        match=rf"add_one reads argument 'x' and stores to it.*{bare.__name__} has no way to copy it[\s\S]*help: tune on other arrays first",
+        match=(
+            rf"add_one reads argument 'x' and stores to it.*{bare.__name__} has no way to copy "
+            r"it[\s\S]*help: tune on other arrays first"
+        ),
     ):
         tuned(add_one, lambda call, quantiles: runs.append(call()))[grid](bare(x), 40)
     assert not runs and not x.any()

@@ -1,4 +1,5 @@
-"""Tuning records that come with a library: found beside its kernels and on a path, merged, one file a kind of device; and executors by name."""
+"""Tuning records that come with a library: found beside its kernels and on a path, merged, one file
+a kind of device; and executors by name."""
 
 import concurrent.futures
 import dataclasses
@@ -34,7 +35,8 @@ def record(**changes):
 
 @pytest.fixture
 def shipped(recorder, tmp_path):
-    """A file with a record for the tests' kernel and an array of 64 elements, of which this machine has none."""
+    """A file with a record for the tests' kernel and an array of 64 elements, of which this machine
+    has none."""
     tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64)
     path = tmp_path / "library" / "sheet.json"
     assert tuning_records.export(path) == 1
@@ -188,7 +190,8 @@ def test_what_names_no_executor_is_refused(text, says):
 
 def test_modules_of_the_current_folder_name_executors(tmp_path, monkeypatch):
     (tmp_path / "my_fleet.py").write_text(
-        "import concurrent.futures\n\ndef fleet():\n    return concurrent.futures.ThreadPoolExecutor(1)\n"
+        "import concurrent.futures\n\ndef fleet():\n"
+        "    return concurrent.futures.ThreadPoolExecutor(1)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(

@@ -1,4 +1,5 @@
-"""Measuring configurations against each other, with a clock of the tests' own; budgets, estimates, progress."""
+"""Measuring configurations against each other, with a clock of the tests' own; budgets, estimates,
+progress."""
 
 import concurrent.futures
 import io
@@ -77,7 +78,8 @@ def test_times_of_nothing_end():
 
 
 class Simulated:
-    """A timer on a machine where time passes as the tests say: so many milliseconds for a run of the kernel, and for a flush."""
+    """A timer on a machine where time passes as the tests say: so many milliseconds for a run of
+    the kernel, and for a flush."""
 
     def __init__(self, monkeypatch, kernel, flush):
         self.kernel, self.flush, self.now, self.taken = kernel, flush, 0.0, 0
@@ -121,7 +123,8 @@ def test_what_loading_a_kernel_takes_leaves_its_trial_as_long(monkeypatch):
 
 
 class RunsAhead:
-    """A device whose kernel and flush take so many milliseconds, and a host that takes ``host()`` of them to prepare a call."""
+    """A device whose kernel and flush take so many milliseconds, and a host that takes ``host()``
+    of them to prepare a call."""
 
     def __init__(self, monkeypatch, kernel, flush, host):
         self.kernel, self.flush, self.host = kernel, flush, host

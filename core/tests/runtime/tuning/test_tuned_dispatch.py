@@ -1,4 +1,5 @@
-"""Launches of autotuners that native code makes: the same as through Python, and everything that a program may set in between is seen."""
+"""Launches of autotuners that native code makes: the same as through Python, and everything that a
+program may set in between is seen."""
 
 import gc
 import os

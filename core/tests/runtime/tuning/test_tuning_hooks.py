@@ -1,4 +1,5 @@
-"""What a backend has to say while configurations are tried: which are ruled out, in which order, which it proposes."""
+"""What a backend has to say while configurations are tried: which are ruled out, in which order,
+which it proposes."""
 
 import numpy as np
 import pytest
@@ -81,12 +82,18 @@ def raising(*_):
         (
             "prune",
             raising,
-            r"tilewright_prune of backend 'recorder' \(.*\) failed: no configuration is ruled out\..*ZeroDivisionError: nobody thought of that",
+            (
+                r"tilewright_prune of backend 'recorder' \(.*\) failed: no configuration is "
+                r"ruled out\..*ZeroDivisionError: nobody thought of that"
+            ),
         ),
         (
             "prune",
             lambda configurations, arguments: 5,
-            "must give a sequence of the configurations it was offered, not 5: no configuration is ruled out",
+            (
+                "must give a sequence of the configurations it was offered, not 5: no "
+                "configuration is ruled out"
+            ),
         ),
         (
             "prune",
@@ -103,7 +110,10 @@ def raising(*_):
         (
             "cost",
             raising,
-            r"tilewright_cost of backend 'recorder' \(.*\) failed: configurations stay in their order\..*ZeroDivisionError",
+            (
+                r"tilewright_cost of backend 'recorder' \(.*\) failed: configurations stay in "
+                r"their order\..*ZeroDivisionError"
+            ),
         ),
         (
             "cost",

@@ -1,4 +1,5 @@
-"""Notes on narrow accesses name the argument, or the line of the load, that keeps them narrow, and no other."""
+"""Notes on narrow accesses name the argument, or the line of the load, that keeps them narrow, and
+no other."""
 
 from __future__ import annotations
 
@@ -190,12 +191,18 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (
             rows,
             ("near", "far", "out"),
-            "16 bytes: the address `x` is not known to be a multiple of 16 bytes (launches state it of multiples of 16 ",
+            (
+                "16 bytes: the address `x` is not known to be a multiple of 16 bytes (launches "
+                "state it of multiples of 16 "
+            ),
         ),
         (
             rows,
             ("x", "out"),
-            "16 bytes: `near` is not known to be a multiple of 4 and `far` is not known to be a multiple of 4 (",
+            (
+                "16 bytes: `near` is not known to be a multiple of 4 and `far` is not known to "
+                "be a multiple of 4 ("
+            ),
         ),
         (
             paired,
@@ -207,7 +214,10 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (
             bounded,
             ("x", "out", "near"),
-            "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 (",
+            (
+                "the mask is not known to be the same for 4 elements in a row: `far` is not "
+                "known to be a multiple of 4 ("
+            ),
         ),
         (
             strided,
@@ -247,7 +257,10 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (
             columns,
             ("x", "out", "near"),
-            "no two addresses are known to be consecutive: `far` may be any stride (a stride that is 1 ",
+            (
+                "no two addresses are known to be consecutive: `far` may be any stride (a stride "
+                "that is 1 "
+            ),
         ),
         (displaced, ALL, "16 bytes: the constant 1 is no multiple of 4$"),
         (overlapped, ALL, "16 bytes: the factor 501 is no multiple of 4$"),
@@ -265,23 +278,35 @@ def noted(kernel: Any, aligned: tuple[str, ...]) -> list[str]:
         (
             chosen_lanes,
             ALL,
-            "the mask is not known to be the same for 4 elements in a row, which is computed for each by itself$",
+            (
+                "the mask is not known to be the same for 4 elements in a row, which is computed "
+                "for each by itself$"
+            ),
         ),
         (
             odd_bound,
             ALL,
-            "the mask is not known to be the same for 4 elements in a row: the constant 501 is no multiple of 4$",
+            (
+                "the mask is not known to be the same for 4 elements in a row: the constant 501 "
+                "is no multiple of 4$"
+            ),
         ),
         (
             bounded_tile,
             ("x", "out"),
-            "the mask is not known to be the same for 4 elements in a row: `far` is not known to be a multiple of 4 (",
+            (
+                "the mask is not known to be the same for 4 elements in a row: `far` is not "
+                "known to be a multiple of 4 ("
+            ),
         ),
         (shared_addresses, ALL, "4 elements in a row are at one address$"),
         (
             loaded_pointer,
             ALL,
-            "16 bytes: what is loaded at line {} is not known to be a multiple of 16 (tl.multiple_of states it)$",
+            (
+                "16 bytes: what is loaded at line {} is not known to be a multiple of 16 "
+                "(tl.multiple_of states it)$"
+            ),
         ),
     ],
 )

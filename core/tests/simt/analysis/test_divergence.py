@@ -1,4 +1,5 @@
-"""Branches and loops that threads of a program take differently: which they are, and that no barrier stands in one."""
+"""Branches and loops that threads of a program take differently: which they are, and that no
+barrier stands in one."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ class Threads(emulator.EmulatedTarget):
 
 
 class Assembly(InlineAssembly):
-    """Words for assembly: ``thread`` is the thread's number, ``twice`` doubles, ``send`` writes 1 to an address, and ``take`` waits until
-    there is a 1 at one, for some time, and writes 0 there."""
+    """Words for assembly: ``thread`` is the thread's number, ``twice`` doubles, ``send`` writes 1
+    to an address, and ``take`` waits until there is a 1 at one, for some time, and writes 0
+    there."""
 
     def is_uniform(self, text: str) -> bool:
         return text == "twice"
@@ -51,11 +53,8 @@ class Assembly(InlineAssembly):
     ) -> list[str]:
         w = context.writer
         if text == "thread":
-            return [
-                w.emit(
-                    f"add i32 {w.emit(f'mul i32 {context.warp}, {context.target.resources.warp_size}')}, {context.lane}"
-                )
-            ]
+            first = w.emit(f"mul i32 {context.warp}, {context.target.resources.warp_size}")
+            return [w.emit(f"add i32 {first}, {context.lane}")]
         (operand,) = (each.name for each in operands)
         if text == "twice":
             return [w.emit(f"add i32 {operand}, {operand}")]
@@ -205,7 +204,8 @@ kernel @k(%p: ptr<i64>, %n: i32) attributes {warps = 2, shared_bytes = 0} {
 
 @pytest.mark.parametrize("differs", [True, False])
 def test_a_barrier_before_a_branch_serves_for_it(differs: bool) -> None:
-    """A branch that all threads take has barriers in it, between accesses of memory that any thread may have made."""
+    """A branch that all threads take has barriers in it, between accesses of memory that any thread
+    may have made."""
     assembly = (
         'inline_asm {assembly = "thread", constraints = "=r"}'
         if differs
@@ -356,7 +356,8 @@ def atomic_in_branch(x, out, n):
 @pytest.mark.parametrize(
     ("kernel", "construct", "operation"),
     [
-        (sum_in_branch, "if", "reduce"), (barrier_in_branch, "if", "barrier"), (sum_in_while, "while", "reduce"), (sum_in_for, "for", "reduce"),
+        (sum_in_branch, "if", "reduce"), (barrier_in_branch, "if", "barrier"),
+        (sum_in_while, "while", "reduce"), (sum_in_for, "for", "reduce"),
         (sum_after_return, "if", "reduce"), (atomic_in_branch, "if", "atomic_rmw"),
     ],
 )  # fmt: skip
@@ -365,7 +366,10 @@ def test_what_needs_all_threads_is_refused(kernel: Any, construct: str, operatio
     places = r" at \S+test_divergence\.py:\d+:\d+"
     with pytest.raises(
         LoweringError,
-        match=rf"^{operation}{places}.* inside of the {construct}{places}.* inline assembly{places}.* each thread's own",
+        match=(
+            rf"^{operation}{places}.* inside of the {construct}{places}.* inline "
+            rf"assembly{places}.* each thread's own"
+        ),
     ):
         compiled(kernel, {"x": "*fp32", "out": "*fp32", "n": "i32"})
 

@@ -27,15 +27,24 @@ CASES = {
         16,
     ),
     "both are needed": (
-        "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c",
+        (
+            "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : "
+            "tile<128xf32> store %q, %c"
+        ),
         32,
     ),
     "halves share words": (
-        "%a = load %g : tile<128xf16> %b = load %g : tile<128xf16> %c = add %a, %b : tile<128xf16> store %g, %c",
+        (
+            "%a = load %g : tile<128xf16> %b = load %g : tile<128xf16> %c = add %a, %b : "
+            "tile<128xf16> store %g, %c"
+        ),
         16,
     ),
     "index arithmetic does not count": (
-        "%d = mul %i, %i : tile<128xi32> %r = addptr %q, %d : tile<128xptr<f32>> %a = load %r : tile<128xf32> store %q, %a",
+        (
+            "%d = mul %i, %i : tile<128xi32> %r = addptr %q, %d : tile<128xptr<f32>> %a = load "
+            "%r : tile<128xf32> store %q, %a"
+        ),
         16,
     ),
     "what lives across a loop": (
@@ -70,7 +79,10 @@ def test_peak(name: str) -> None:
 #: (operations, words a thread of 8 holds at most where regions that hardly ever run do not count)
 HOT_CASES = {
     "a tile between elementwise operations has no registers": (
-        "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : tile<128xf32> store %q, %c",
+        (
+            "%a = load %q : tile<128xf32> %b = exp %a : tile<128xf32> %c = sub %b, %a : "
+            "tile<128xf32> store %q, %c"
+        ),
         16,
     ),
     "one that a loop reads has, and the loop's first values are its own": (

@@ -37,9 +37,13 @@ kernel @k(%p: ptr<f16> {{divisibility = 16}}, %s: i32 {{divisibility = 16}}, %n:
 #: How each operation is written that forwards two tiles, or one twice.
 WRITTEN = {
     "hint": "%a = hint %pointers : tile<128x64xptr<f16>> %b = hint %mask : tile<128x64xi1>",
-    "simt.convert": "%a = simt.convert %pointers : tile<128x64xptr<f16>> %b = simt.convert %mask : tile<128x64xi1>",
+    "simt.convert": (
+        "%a = simt.convert %pointers : tile<128x64xptr<f16>> %b = simt.convert %mask : "
+        "tile<128x64xi1>"
+    ),
     "simt.wait": (
-        "%token = simt.commit : token<loads> %b, %a = simt.wait tokens=[%token], tiles=[%mask, %pointers], held=[] : tile<128x64xi1>, tile<128x64xptr<f16>>"
+        "%token = simt.commit : token<loads> %b, %a = simt.wait tokens=[%token], "
+        "tiles=[%mask, %pointers], held=[] : tile<128x64xi1>, tile<128x64xptr<f16>>"
     ),
 }
 

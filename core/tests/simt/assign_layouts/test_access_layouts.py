@@ -10,7 +10,8 @@ from tilewright.simt.emulator import EmulatedTarget
 
 
 def test_large_tiles_decide_the_layout_of_the_rows_that_are_broadcast_to_them() -> None:
-    """Alone, each row would have one element in each of 64 threads; its readers would follow it, as one of them cannot change without the others."""
+    """Alone, each row would have one element in each of 64 threads; its readers would follow it, as
+    one of them cannot change without the others."""
     rows = "".join(
         f"""
       %row{i} = load %q{i} : tile<64xf16> %q{i + 1} = addptr %q{i}, %sixtyfour : tile<64xptr<f16>>
@@ -36,7 +37,8 @@ def test_large_tiles_decide_the_layout_of_the_rows_that_are_broadcast_to_them() 
 
 
 def test_threads_are_side_by_side_where_a_load_is_not_aligned_but_the_store_is() -> None:
-    """A layout with eight elements of the store in a thread would have each of the load's instructions read two bytes of a sector."""
+    """A layout with eight elements of the store in a thread would have each of the load's
+    instructions read two bytes of a sector."""
     module = parse_module("""tilewright.ir 1.0
     kernel @k(%p: ptr<f16> {divisibility = 16}, %q: ptr<f16> {divisibility = 16}, %n: i32) {
       %i = arange {start = 0, end = 1024} : tile<1024xi32>
@@ -53,7 +55,8 @@ def test_threads_are_side_by_side_where_a_load_is_not_aligned_but_the_store_is()
 
 
 def test_a_load_stays_wide_where_a_transposed_store_of_bytes_has_another_layout() -> None:
-    """Of 16 bytes side by side that a store has in a thread the load has 32, in two instructions; the second one finds its half of the sectors in the cache."""
+    """Of 16 bytes side by side that a store has in a thread the load has 32, in two instructions;
+    the second one finds its half of the sectors in the cache."""
     module = parse_module("""tilewright.ir 1.0
     kernel @k(%p: ptr<f16> {divisibility = 16}, %q: ptr<i8> {divisibility = 16}, %t: ptr<i8> {divisibility = 16}, %n: i32 {divisibility = 16}) {
       %i = arange {start = 0, end = 32} : tile<32xi32> %ns = splat %n : tile<32x32xi32>

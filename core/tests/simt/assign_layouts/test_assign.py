@@ -161,7 +161,8 @@ def test_a_transposed_copy_reads_and_writes_along_memory(
 def test_accumulators_are_brought_together_before_they_are_stored(
     kernel: Kernel, matrix_target: EmulatedTarget
 ) -> None:
-    """Where the dot has them, a thread has 8 bytes of a row: as many lines of memory are touched for half as many bytes."""
+    """Where the dot has them, a thread has 8 bytes of a row: as many lines of memory are touched
+    for half as many bytes."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 32})
     assigned(module, matrix_target)
     assert conversions(module).count("tile<64x64xf32>") == 1
@@ -192,7 +193,8 @@ def test_what_other_warps_have_cannot_be_exchanged() -> None:
 def test_wide_elements_are_stored_in_a_layout_of_their_own(
     kernel: Kernel, matrix_target: EmulatedTarget
 ) -> None:
-    """A layout for loads of 8 narrow elements would leave each thread every other 16 bytes of what it stores."""
+    """A layout for loads of 8 narrow elements would leave each thread every other 16 bytes of what
+    it stores."""
     module = kernel("matmul_f32_out", {"BM": 64, "BN": 64, "BK": 64})
     assigned(module, matrix_target)
     (loop,), (store,) = named(module, "for"), named(module, "store")
@@ -442,7 +444,8 @@ def test_extents_that_are_no_powers_of_two_are_refused_with_the_operation() -> N
 
 
 def carried_pair(use_after: str) -> Module:
-    """A loop that advances a tile of pointers and reads through it; the pointers are used after it."""
+    """A loop that advances a tile of pointers and reads through it; the pointers are used after
+    it."""
     return module_of(
         "%p: ptr<f32>, %q: ptr<f32>, %n: i32",
         f"""

@@ -7,7 +7,10 @@ import pytest
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.testing.stage_text import read
 
-HEAD = "kernel @k(%n: i32, %go: i1, %given: token<copies>, %t: tile<4x4xf32>) attributes {warps = 2} {\n%zero = constant 0 : i32\n%one = constant 1 : i32\n"
+HEAD = (
+    "kernel @k(%n: i32, %go: i1, %given: token<copies>, %t: tile<4x4xf32>) attributes {warps = "
+    "2} {\n%zero = constant 0 : i32\n%one = constant 1 : i32\n"
+)
 COMMIT = "%{} = simt.commit : token<copies>\n"
 A, B, C, D = (COMMIT.format(name) for name in "abcd")
 
@@ -46,7 +49,10 @@ def test_queues_are_counted_apart() -> None:
         A
         + dot
         + B
-        + "%v = simt.commit : token<vendor>\nsimt.wait tokens=[%a]\nsimt.wait tokens=[%p, %b]\nsimt.wait tokens=[%v]"
+        + (
+            "%v = simt.commit : token<vendor>\nsimt.wait tokens=[%a]\nsimt.wait tokens=[%p, %b]\n"
+            "simt.wait tokens=[%v]"
+        )
     )
     assert pending(body) == [[("copies", 1)], [("matmuls", 0), ("copies", 0)], [("vendor", 0)]]
 
@@ -55,17 +61,22 @@ def loop(inits: str, arguments: str, body: str, yields: str) -> str:
     types = ", ".join(["token<copies>"] * (inits.count(",") + 1))
     results = ", ".join(f"%r{i}" for i in range(inits.count(",") + 1))
     declared = "".join(f", {name.strip()}: token<copies>" for name in arguments.split(","))
-    return f"{results} = for %zero, %n, %one, inits=[{inits}] : {types} body(%i: i32{declared}) {{\n{body}yield {yields}\n}}\n"
+    return (
+        f"{results} = for %zero, %n, %one, inits=[{inits}] : {types} body(%i: i32{declared}) {{\n"
+        f"{body}yield {yields}\n}}\n"
+    )
 
 
 def test_a_token_that_is_carried_one_iteration() -> None:
     body = loop("%a", "%x", "simt.wait tokens=[%x]\n" + B, "%b")
-    # before the wait nothing else was ended; after the loop the token is that of the last group, or of the one before
+    # before the wait nothing else was ended; after the loop the token is that of the last group, or
+    # of the one before
     assert copies(A + body + "simt.wait tokens=[%r0]") == [0, 0]
 
 
 def test_tokens_that_are_handed_on_from_iteration_to_iteration() -> None:
-    """Three slots: two groups are in flight at the top, one may be where the first is waited for."""
+    """Three slots: two groups are in flight at the top, one may be where the first is waited
+    for."""
     body = loop("%a, %b", "%x, %y", "simt.wait tokens=[%x]\n" + C, "%y, %c")
     assert copies(A + B + body + "simt.wait tokens=[%r0]\nsimt.wait tokens=[%r1]") == [1, 1, 0]
 
@@ -100,13 +111,19 @@ def test_branches_that_start_groups(then: str, otherwise: str, expected: list[in
 
 def test_a_branch_chooses_a_token() -> None:
     """The older of the two is waited for by waiting for the younger."""
-    body = "%t1 = if %go : token<copies> then {\nyield %a\n} else {\nyield %b\n}\nsimt.wait tokens=[%t1]"
+    body = (
+        "%t1 = if %go : token<copies> then {\nyield %a\n} else {\nyield %b\n}\n"
+        "simt.wait tokens=[%t1]"
+    )
     assert copies(A + B + body) == [0]
     assert copies(A + B + C + body) == [1]
 
 
 def test_of_a_token_that_is_not_known_all_is_waited_for() -> None:
-    body = "%t1 = if %go : token<copies> then {\nyield %given\n} else {\nyield %a\n}\nsimt.wait tokens=[%t1]\nsimt.wait tokens=[%given]"
+    body = (
+        "%t1 = if %go : token<copies> then {\nyield %given\n} else {\nyield %a\n}\n"
+        "simt.wait tokens=[%t1]\nsimt.wait tokens=[%given]"
+    )
     assert copies(A + B + body) == [0, 0]
 
 
@@ -144,7 +161,10 @@ def test_parts_count_their_own() -> None:
 
 def counted(body: str) -> list[int]:
     """What waits come to where copies are counted one by one: three of each ``simt.copy_start``."""
-    slot = "%buffer = simt.buffer : buffer<1 x 4x4xf32, shared<4x4>>\n%s = simt.slot %buffer, %zero : slot<4x4xf32, shared<4x4>>\n"
+    slot = (
+        "%buffer = simt.buffer : buffer<1 x 4x4xf32, shared<4x4>>\n"
+        "%s = simt.slot %buffer, %zero : slot<4x4xf32, shared<4x4>>\n"
+    )
     head = HEAD.replace("%n: i32", "%p: tile<4x4xptr<f32>>, %n: i32")
     function = read(f"{head}{slot}{body}\nreturn\n}}").kernel
     tokens = Tokens(function, lambda operation: 3)
@@ -160,7 +180,8 @@ START = 'simt.copy_start %s, %p {by = "x"}\n'
 
 
 def test_copies_are_counted_where_the_machine_counts_them() -> None:
-    """Those that were started after the group ended, whether their own has ended or not, and groups do not count."""
+    """Those that were started after the group ended, whether their own has ended or not, and groups
+    do not count."""
     assert counted(START + A + START + START + B + "simt.wait tokens=[%a]") == [6]
     assert counted(START + A + B + C + "simt.wait tokens=[%a]") == [0]
     assert counted(START + A + START + "simt.wait tokens=[%a]") == [3]
@@ -169,5 +190,8 @@ def test_copies_are_counted_where_the_machine_counts_them() -> None:
     ) == [3]
     assert counted(
         A
-        + f"if %go then {{\n{START}yield\n}} else {{\n{START}{START}yield\n}}\nsimt.wait tokens=[%a]"
+        + (
+            f"if %go then {{\n{START}yield\n}} else {{\n{START}{START}yield\n}}\n"
+            "simt.wait tokens=[%a]"
+        )
     ) == [3]

@@ -1,4 +1,5 @@
-"""The operations and types of the toolkit in text: what reads back, and what is refused with which words."""
+"""The operations and types of the toolkit in text: what reads back, and what is refused with which
+words."""
 
 from __future__ import annotations
 
@@ -52,7 +53,10 @@ def check(*lines: str) -> None:
         "token<vendor_queue>",
         "barriers<4>",
         "accumulator<16x8xf32>",
-        "tile<8x8xf32, layout<8x8, registers [(0,1)], lanes [(1,1)], warps [], blocks [(4,0) (0,0)]>>",
+        (
+            "tile<8x8xf32, layout<8x8, registers [(0,1)], lanes [(1,1)], warps [], blocks [(4,0) "
+            "(0,0)]>>"
+        ),
     ],
 )
 def test_types_read_back(type_: str) -> None:
@@ -86,7 +90,10 @@ def test_types_read_back(type_: str) -> None:
         ("barriers<x>", "'x' is no number of barriers"),
         (
             "tile<8x8xf32, #S0>",
-            "a value of type tile<8x8xf32> is held by threads: a layout of shared memory is for slots and buffers",
+            (
+                "a value of type tile<8x8xf32> is held by threads: a layout of shared memory is "
+                "for slots and buffers"
+            ),
         ),
         ("tile<64xf32, #L0>", "a value of type tile<64xf32> cannot have a layout of 8x8"),
         ("tile<8x8xf32, layout<64>>", "'64' is no layout"),
@@ -209,18 +216,30 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.descriptors": ("%r = simt.descriptors : i32", []),
     "simt.make_descriptor": (
-        '%r = simt.make_descriptor %i, %slot, %p, shape=[%k, %k], strides=[%k, %k] {padding = "nan"} : desc<8x4xf32>',
+        (
+            "%r = simt.make_descriptor %i, %slot, %p, shape=[%k, %k], strides=[%k, %k] {padding "
+            '= "nan"} : desc<8x4xf32>'
+        ),
         [
             (
-                "%r = simt.make_descriptor %f, %slot, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
+                (
+                    "%r = simt.make_descriptor %f, %slot, %p, shape=[%k, %k], strides=[%k, %k] : "
+                    "desc<8x4xf32>"
+                ),
                 "memory must be what simt.descriptors yields, not f32",
             ),
             (
-                "%r = simt.make_descriptor %i, %buffer, %p, shape=[%k, %k], strides=[%k, %k] : desc<8x4xf32>",
+                (
+                    "%r = simt.make_descriptor %i, %buffer, %p, shape=[%k, %k], strides=[%k, %k] "
+                    ": desc<8x4xf32>"
+                ),
                 "slot must be a slot",
             ),
             (
-                "%r = simt.make_descriptor %i, %slot, %p, shape=[%k], strides=[%k, %k] : desc<8x4xf32>",
+                (
+                    "%r = simt.make_descriptor %i, %slot, %p, shape=[%k], strides=[%k, %k] : "
+                    "desc<8x4xf32>"
+                ),
                 "shape must be 2 numbers of i64, not i64",
             ),
         ],
@@ -259,7 +278,10 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ],
     ),
     "simt.block_load_start": (
-        'simt.block_load_start %slot, %d, %barriers, %i, offsets=[%i, %k], condition=%c {by = "bulk"}',
+        (
+            "simt.block_load_start %slot, %d, %barriers, %i, offsets=[%i, %k], condition=%c {by "
+            '= "bulk"}'
+        ),
         [
             (
                 'simt.block_load_start %slot, %d, %barriers, %i, offsets=[%i] {by = "bulk"}',
@@ -314,7 +336,10 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ],
     ),
     "simt.wait": (
-        "simt.wait tokens=[%copies]\n%r = simt.wait tokens=[%copies, %matmuls], tiles=[%x] : tile<8x8xf32, #L0>",
+        (
+            "simt.wait tokens=[%copies]\n"
+            "%r = simt.wait tokens=[%copies, %matmuls], tiles=[%x] : tile<8x8xf32, #L0>"
+        ),
         [
             ("%r = simt.wait tiles=[%x] : tile<8x8xf32, #L0>", "takes one token at least"),
             ("simt.wait tokens=[%i]", "tokens must be tokens, not i32"),
@@ -360,10 +385,16 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         ],
     ),
     "simt.dot_start": (
-        '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, token<matmuls>',
+        (
+            '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, '
+            "token<matmuls>"
+        ),
         [
             (
-                '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32>, token<copies>',
+                (
+                    '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32>, '
+                    "token<copies>"
+                ),
                 "by its rule (tile<8x8xf32>, token<matmuls>)",
             )
         ],
@@ -475,7 +506,10 @@ PARTITIONS = {
         ],
     ),
     "simt.turn_wait": (
-        'simt.partition parts {{\nsimt.part {{name = "a", warps = 1}} body {{\nsimt.turn_wait {{order = "o", place = 0, of = 2}}\nyield\n}}\nyield\n}}',
+        (
+            'simt.partition parts {{\nsimt.part {{name = "a", warps = 1}} body {{\n'
+            'simt.turn_wait {{order = "o", place = 0, of = 2}}\nyield\n}}\nyield\n}}'
+        ),
         [('simt.turn_wait {{order = "o", place = 0}}', "attribute of is missing")],
     ),
     "simt.turn_pass": (

@@ -86,7 +86,10 @@ def test_a_barrier_that_some_threads_miss_is_reported(grid: tuple[int, int, int]
         run(body, np.zeros(1, np.int32), grid=grid)
     assert str(caught.value).splitlines() == [
         "threads are stuck:",
-        "  program: 8 threads of warps 0 wait for a barrier that others do not reach, where 8 have arrived",
+        (
+            "  program: 8 threads of warps 0 wait for a barrier that others do not reach, where "
+            "8 have arrived"
+        ),
         "  program: 8 threads of warps 1 wait for the program's end, where 8 have arrived",
     ]
 
@@ -133,7 +136,8 @@ SHOW = """
 
 
 def test_a_copy_happens_when_it_is_waited_for() -> None:
-    """Two groups in flight: waiting for the first finishes that one only. A false mask gives zeros."""
+    """Two groups in flight: waiting for the first finishes that one only. A false mask gives
+    zeros."""
     shown = [SHOW.format(i=i, far=16 * i, slot=slot) for i, slot in enumerate(("a", "b", "c", "c"))]
     target = emulator.EmulatedTarget(8)
     module = read(
@@ -155,7 +159,8 @@ def test_a_copy_happens_when_it_is_waited_for() -> None:
 
 @pytest.mark.parametrize(("completion", "second"), [("late", None), ("early", 7)])
 def test_when_a_copy_happens_is_the_mode_s_to_say(completion: str, second: int | None) -> None:
-    """Two groups in flight: waiting for all but one finishes the first only, unless all happens early. A false predicate gives zeros."""
+    """Two groups in flight: waiting for all but one finishes the first only, unless all happens
+    early. A false predicate gives zeros."""
 
     def body(target: emulator.EmulatedTarget, w: FunctionWriter, thread: str) -> None:
         context: Any = SimpleNamespace(writer=w)

@@ -22,7 +22,8 @@ SWIZZLED = "shared<4x8, 1 2 4 9 18>"
 
 
 def blocks(load: str, store: str, padding: str = "zero") -> str:
-    """A kernel that copies a block at (i, j) of one tensor to shared memory, adds nothing, and copies it to (p, q) of another."""
+    """A kernel that copies a block at (i, j) of one tensor to shared memory, adds nothing, and
+    copies it to (p, q) of another."""
     facts = f' {{padding = "{padding}"}}' if padding != "zero" else ""
     return f"""
 #S0 = {SWIZZLED}
@@ -140,7 +141,10 @@ kernel @parts(%out: ptr<i32>) attributes {{warps = {sum(warps[: len(bodies)])}}}
 
 def counting(place: int, of: int, body: str) -> str:
     turn = f'{{order = "line", place = {place}, of = {of}}}'
-    return f"for %zero, %n, %one body(%i: i32) {{\nsimt.turn_wait {turn}\n{body}\nsimt.turn_pass {turn}\nyield\n}}"
+    return (
+        f"for %zero, %n, %one body(%i: i32) {{\nsimt.turn_wait {turn}\n{body}\n"
+        f"simt.turn_pass {turn}\nyield\n}}"
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -148,7 +152,10 @@ def test_parts_take_turns_in_order(machine: Any, mode: str) -> None:
     """Each part, of one, three and two warps, appends its digit to a number when its turn comes."""
 
     def append(digit: int) -> str:
-        return f"%d = constant {digit} : i32\n%b = constant 10 : i32\n%x = load %out : i32\n%y = mul %x, %b : i32\n%z = add %y, %d : i32\nstore %out, %z"
+        return (
+            f"%d = constant {digit} : i32\n%b = constant 10 : i32\n%x = load %out : i32\n"
+            "%y = mul %x, %b : i32\n%z = add %y, %d : i32\nstore %out, %z"
+        )
 
     out = np.zeros(1, np.int32)
     machine.run(
@@ -166,7 +173,10 @@ def test_a_turn_that_nobody_passes_on_is_a_deadlock(machine: Any) -> None:
     waits = 'simt.turn_wait {order = "line", place = 1, of = 2}'
     with pytest.raises(
         KernelError,
-        match="part p1: 12 threads of warps 1, 2, 3 wait for their turn, which is place 1 of order 0; it is that of place 0",
+        match=(
+            "part p1: 12 threads of warps 1, 2, 3 wait for their turn, which is place 1 of order "
+            "0; it is that of place 0"
+        ),
     ):
         machine.run(parts("", waits), [np.zeros(1, np.int32)], EmulatedTarget(4))
 
@@ -191,7 +201,10 @@ def test_a_fresh_object_has_ended_the_phase_before_its_first(machine: Any) -> No
     )
     with pytest.raises(
         KernelError,
-        match="part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 1, which is in phase 0",
+        match=(
+            "part p0: 4 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier "
+            "1, which is in phase 0"
+        ),
     ):
         machine.run(
             parts("simt.await %objects, %one, %even", ""),
@@ -255,7 +268,10 @@ def product(start: str, between: str = "", a: str = "slot", element: str = "f16"
     c = result_layout((8, 8), 3, 1)
     left = operand_layout(c, 8, 0)
     pointers = "".join(
-        f"%{name}s = splat %{name} : tile<8x8xptr<{type_}>, #L0>\n%{name}p = addptr %{name}s, %places : tile<8x8xptr<{type_}>, #L0>\n"
+        (
+            f"%{name}s = splat %{name} : tile<8x8xptr<{type_}>, #L0>\n"
+            f"%{name}p = addptr %{name}s, %places : tile<8x8xptr<{type_}>, #L0>\n"
+        )
         for name, type_ in (("a", element), ("b", element), ("c", "f32"), ("out", "f32"))
     )
     operand = "%x" if a == "slot" else "%f"
@@ -320,7 +336,10 @@ def test_an_asynchronous_product_gives_its_result_after_a_wait(
 def test_a_product_by_an_asynchronous_plan_may_be_waited_for_at_once(
     machine: Any, mode: str
 ) -> None:
-    text = '%s = simt.dot A, %y, %ct {plan = "toy.ss"} : tile<8x8xf32, #L0>\n%r = simt.dot A, %y, %s {plan = "toy.ss"} : tile<8x8xf32, #L0>'
+    text = (
+        '%s = simt.dot A, %y, %ct {plan = "toy.ss"} : tile<8x8xf32, #L0>\n'
+        '%r = simt.dot A, %y, %s {plan = "toy.ss"} : tile<8x8xf32, #L0>'
+    )
     out, c, expected = run_product(machine, product(text), mode)
     np.testing.assert_array_equal(out, 2 * expected + c)
 

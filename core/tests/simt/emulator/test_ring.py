@@ -13,7 +13,8 @@ import pytest
 from tilewright.errors import KernelError
 from tilewright.simt.emulator.layout import MODES
 
-#: what is changed -> (the changes, modes in which it shows, part of the message where it is no wrong result)
+#: what is changed -> (the changes, modes in which it shows, part of the message where it is no
+#: wrong result)
 MUTANTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     "no wait before a slot is filled again": ({"empty": ""}, ("late", "crossed"), ""),
     "the wait for another slot than the one that is filled": (
@@ -29,7 +30,10 @@ MUTANTS: dict[str, tuple[dict[str, str], tuple[str, ...], str]] = {
     ),
     "the other phase is waited for": (
         {
-            "full": "%yes = constant true : i1\n%other = xor %qh, %yes : i1\nsimt.await %full, %t, %other"
+            "full": (
+                "%yes = constant true : i1\n%other = xor %qh, %yes : i1\n"
+                "simt.await %full, %t, %other"
+            )
         },
         ("late",),
         "",
@@ -116,6 +120,12 @@ def test_a_deadlock_says_who_waits_for_what(ring: Any) -> None:
     missing = "{0} of {0} arrivals and 0 bytes are missing".format
     assert str(caught.value).splitlines() == [
         "threads are stuck:",
-        f"  part load: 8 threads of warps 0 wait for the end of a phase of parity 0 of mbarrier 2, which is in phase 0, of parity 0: {missing(2)}",
-        f"  part math: 16 threads of warps 1, 2 wait for the end of a phase of parity 1 of mbarrier 0, which is in phase 1, of parity 1: {missing(1)}",
+        (
+            "  part load: 8 threads of warps 0 wait for the end of a phase of parity 0 of "
+            f"mbarrier 2, which is in phase 0, of parity 0: {missing(2)}"
+        ),
+        (
+            "  part math: 16 threads of warps 1, 2 wait for the end of a phase of parity 1 of "
+            f"mbarrier 0, which is in phase 1, of parity 1: {missing(1)}"
+        ),
     ]

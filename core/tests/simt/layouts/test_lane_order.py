@@ -1,4 +1,5 @@
-"""Copies whose lanes write side by side: layouts for them, which loads are copied so, and what comes of it on an emulated machine."""
+"""Copies whose lanes write side by side: layouts for them, which loads are copied so, and what
+comes of it on an emulated machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Layouts against a model that knows nothing of linear algebra: a dictionary from threads' registers to coordinates."""
+"""Layouts against a model that knows nothing of linear algebra: a dictionary from threads'
+registers to coordinates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plans of reductions, run on sets and trees of elements in plain Python: every element is combined once, whatever the layout."""
+"""Plans of reductions, run on sets and trees of elements in plain Python: every element is combined
+once, whatever the layout."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def unordered(tree: Tree) -> Any:
 def run_plan(
     plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int
 ) -> dict[tuple[int, int], list[Tree]]:
-    """What the registers of the result are in every thread (lane, warp), as a machine would compute them."""
+    """What the registers of the result are in every thread (lane, warp), as a machine would compute
+    them."""
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
     threads = {}
     for lane in range(lanes):

@@ -1,4 +1,5 @@
-"""Atomic accesses: how many elements one updates, which lanes do, in which order; on the emulated machine against the reference."""
+"""Atomic accesses: how many elements one updates, which lanes do, in which order; on the emulated
+machine against the reference."""
 
 from __future__ import annotations
 
@@ -186,7 +187,8 @@ def add_sums_of_rows(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr, STRIDE: 
 
 @pytest.mark.parametrize("stride", [1, 3])
 def test_lanes_that_hold_the_same_sums_add_different_ones(stride: int) -> None:
-    """A warp sums a row; of each of its eight rows all lanes then have the sum, and each lane adds one to memory."""
+    """A warp sums a row; of each of its eight rows all lanes then have the sum, and each lane adds
+    one to memory."""
     rows, columns, target = 8 * WARPS, 4 * LANES, Recording()
     arguments = [
         small(np.random.default_rng(0), rows, columns),
@@ -211,7 +213,8 @@ def test_lanes_that_hold_the_same_sums_add_different_ones(stride: int) -> None:
     ("type_", "dtype", "width"), [("fp32", np.float32, 4), ("i32", np.int32, 1)]
 )
 def test_neighboring_lanes_have_neighboring_updates(type_: str, dtype: type, width: int) -> None:
-    """A thread has neighbors in its registers only as far as one update takes them, whatever the loads may have."""
+    """A thread has neighbors in its registers only as far as one update takes them, whatever the
+    loads may have."""
     block, rng = 8 * THREADS, np.random.default_rng(0)
     signature = {"x": f"*{type_}", "out": f"*{type_}", "n": "i32"}
     arguments = [small(rng, block).astype(dtype), small(rng, block).astype(dtype), 5]

@@ -1,4 +1,5 @@
-"""``simt.convert`` on the emulated machine: every way a tile can take, for every kind of element."""
+"""``simt.convert`` on the emulated machine: every way a tile can take, for every kind of
+element."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def convert(
     num_warps: int,
     repeat: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Load a tile of random bits in layout ``a``, convert it to ``b`` and store it; ``repeat`` times in a loop. (in, out)."""
+    """Load a tile of random bits in layout ``a``, convert it to ``b`` and store it; ``repeat``
+    times in a loop. (in, out)."""
     count = int(np.prod(a.shape))
     function = Function("kernel", [PointerType(element), PointerType(element)])
     source, result = function.arguments

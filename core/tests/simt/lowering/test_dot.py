@@ -46,7 +46,8 @@ def compare(
     precision: str = "ieee",
     seed: int = 0,
 ) -> str:
-    """Run on the emulated machine and the reference; the results are equal bit for bit. Gives the LLVM IR."""
+    """Run on the emulated machine and the reference; the results are equal bit for bit. Gives the
+    LLVM IR."""
     rng = np.random.default_rng(seed)
     arrays = [whole(rng, tile) for tile in (a, b, c)]
     expected, out = (np.full_like(arrays[2], 77) for _ in range(2))
@@ -108,14 +109,16 @@ def test_multiplied_and_added_in_every_shape(
         batches = (2,)
     element = F32 if m * n < 4096 else F16
     compare(
-        TileType((*batches, m, k), element), TileType((*batches, k, n), element), TileType((*batches, m, n), F32),
+        TileType((*batches, m, k), element), TileType((*batches, k, n), element),
+        TileType((*batches, m, n), F32),
         target=emulator.EmulatedTarget(4), num_warps=2,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"])
 def test_no_precision_is_lost(precision: str) -> None:
-    """Sums of ordinary numbers: fused multiplications in f32 are as near to the exact result as f32 allows."""
+    """Sums of ordinary numbers: fused multiplications in f32 are as near to the exact result as f32
+    allows."""
     m, n, k = 8, 16, 32
     rng = np.random.default_rng(1)
     a, b, c = (

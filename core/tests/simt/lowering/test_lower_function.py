@@ -1,4 +1,5 @@
-"""Lowering of operations where samples do not reach: loops at the limits of their types, combinations whose order counts, reports, foreign code."""
+"""Lowering of operations where samples do not reach: loops at the limits of their types,
+combinations whose order counts, reports, foreign code."""
 
 from __future__ import annotations
 
@@ -313,7 +314,8 @@ def test_a_combination_with_control_flow() -> None:
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_every_thread_has_the_same_bits_of_a_reduction(symmetric: bool) -> None:
-    """Each thread compares its own result, whose bits follow the order of combination, with that of the first thread."""
+    """Each thread compares its own result, whose bits follow the order of combination, with that of
+    the first thread."""
     for seed in range(12):
         kernel = SampleKernel("reduce/uniform")
         b = kernel.b
@@ -516,7 +518,8 @@ def test_a_library_function_is_called_for_each_element(shape: tuple[int, ...]) -
 def test_assembly_gets_packed_operands(
     type_: Type, pack: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The assembly of the test adds 1 to each element of its operands: what it gets is checked by what comes out."""
+    """The assembly of the test adds 1 to each element of its operands: what it gets is checked by
+    what comes out."""
     calls: list[int] = []
 
     def increment(
@@ -537,7 +540,8 @@ def test_assembly_gets_packed_operands(
             if bits >= 32 or kind != "i32":
                 found.append(
                     w.emit(
-                        f"{'fadd' if kind in ('float', 'double') else 'add'} {kind} {name}, {'1.0' if kind in ('float', 'double') else 1}"
+                        f"{'fadd' if kind in ('float', 'double') else 'add'} {kind} {name}, "
+                        f"{'1.0' if kind in ('float', 'double') else 1}"
                     )
                 )
                 continue
@@ -545,7 +549,8 @@ def test_assembly_gets_packed_operands(
             one = "0xH3C00" if type_ is F16 else "1"
             parts = w.emit(f"bitcast i32 {name} to {vector}")
             added = w.emit(
-                f"{'fadd' if type_ is F16 else 'add'} {vector} {parts}, splat ({'half' if type_ is F16 else f'i{bits}'} {one})"
+                f"{'fadd' if type_ is F16 else 'add'} {vector} {parts}, splat "
+                f"({'half' if type_ is F16 else f'i{bits}'} {one})"
             )
             found.append(w.emit(f"bitcast {vector} {added} to i32"))
         return found
@@ -583,7 +588,8 @@ def test_index_tiles_that_begin_anywhere() -> None:
 
 
 def test_elements_that_all_threads_share_are_literals() -> None:
-    """A machine with one thread: whatever integer operations make of index tiles is known while they are written."""
+    """A machine with one thread: whatever integer operations make of index tiles is known while
+    they are written."""
     kernel = SampleKernel("literals")
     number, other = kernel.b.arange(start=-3, end=5), kernel.b.arange(start=27, end=35)
     kernel.store(kernel.b.mul(number, other))

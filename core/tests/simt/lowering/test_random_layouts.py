@@ -1,4 +1,5 @@
-"""Every operation's samples with tiles in random layouts, on machines of several warp sizes, against the reference interpreter."""
+"""Every operation's samples with tiles in random layouts, on machines of several warp sizes,
+against the reference interpreter."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ OPERATIONS = {
 MACHINES = ((1, 4), (2, 4), (8, 4), (4, 8), (1, 16), (2, 16), (1, 32), (1, 64))
 
 
-#: Elements of the largest tile: every conversion of a large one in a few threads is thousands of instructions.
+#: Elements of the largest tile: every conversion of a large one in a few threads is thousands of
+#: instructions.
 LARGEST = 256
 
 

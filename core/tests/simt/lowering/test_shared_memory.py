@@ -54,7 +54,8 @@ NUMPY = {
 
 
 def any_shared(rng: random.Random, shape: tuple[int, ...], keep: int = 0) -> SharedLayout:
-    """Any one-to-one map; the lowest ``keep`` bits of an element's number stay where they are, and with 4 bits no other bit touches these."""
+    """Any one-to-one map; the lowest ``keep`` bits of an element's number stay where they are, and
+    with 4 bits no other bit touches these."""
     bits = log2(int(np.prod(shape)))
     basis = Basis([1 << bit for bit in range(keep)])
     images = [1 << bit for bit in range(keep)]
@@ -276,7 +277,8 @@ def test_products_read_operands_that_lie_anyhow_in_shared_memory(seed: int) -> N
 
 
 def test_a_slot_may_be_written_again_once_a_product_has_read_it() -> None:
-    """What threads still read is not written: barriers follow from what the operations say they touch."""
+    """What threads still read is not written: barriers follow from what the operations say they
+    touch."""
     kernel = Kernel([PointerType(F32)] * 2)
     layout, tile = blocked((8, 8), (1, 0), 1, LANES, WARPS), TileType((8, 8), F32)
     plan = fma_plan(kernel.target, Matmul((8, 8), 8, F32, F32, F32, "ieee", 0, WARPS))

@@ -1,4 +1,5 @@
-"""Volatile scalars are read by one thread for all: another program may change them between two threads' reads."""
+"""Volatile scalars are read by one thread for all: another program may change them between two
+threads' reads."""
 
 from __future__ import annotations
 

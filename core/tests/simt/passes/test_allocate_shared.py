@@ -1,4 +1,5 @@
-"""Where shared memory is allocated: nothing that lives at one time overlaps, and no more is asked for than needed."""
+"""Where shared memory is allocated: nothing that lives at one time overlaps, and no more is asked
+for than needed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ kernel @k(%p: ptr<f32>, %n: i32, %d: desc<4x4xf32>) attributes {warps = 4} {
 class Placed:
     """Shared memory of a function whose buffers are named, after allocation.
 
-    ``buffer b BYTES[ ALIGNMENT]`` stands for the allocation of a buffer named b, ``use b`` for a read of it; other lines are text.
+    ``buffer b BYTES[ ALIGNMENT]`` stands for the allocation of a buffer named b, ``use b`` for a
+    read of it; other lines are text.
     """
 
     def __init__(
@@ -118,7 +120,10 @@ def test_a_carried_slot_keeps_its_buffer() -> None:
     placed = Placed(
         "buffer a 256",
         "%first = simt.slot %a, %zero : slot<4x4xf32, #S0>",
-        "%last = for %zero, %n, %one, inits=[%first] : slot<4x4xf32, #S0> body(%i: i32, %s: slot<4x4xf32, #S0>) {\nyield %s\n}",
+        (
+            "%last = for %zero, %n, %one, inits=[%first] : slot<4x4xf32, #S0> body(%i: i32, %s: "
+            "slot<4x4xf32, #S0>) {\nyield %s\n}"
+        ),
         "buffer b 256",
         "%after = simt.load %last : tile<4x4xf32>",
         "use b",

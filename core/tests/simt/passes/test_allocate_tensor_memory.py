@@ -370,7 +370,10 @@ def test_a_product_that_was_not_written_out_is_named() -> None:
             stage.run(module, target, options)
     with pytest.raises(
         LoweringError,
-        match=r"simt\.dot at .* is to be written out first: its accumulator is not in registers \(stage accumulators\)",
+        match=(
+            r"simt\.dot at .* is to be written out first: its accumulator is not in registers "
+            r"\(stage accumulators\)"
+        ),
     ):
         lower_function(kernel_of(module), target, options)
 

@@ -1,4 +1,5 @@
-"""Programs that several CTAs run: what each of them does, on the emulated machine, against the reference interpreter."""
+"""Programs that several CTAs run: what each of them does, on the emulated machine, against the
+reference interpreter."""
 
 from __future__ import annotations
 
@@ -144,7 +145,8 @@ def run_pointers(
     grid: tuple[int, int, int],
     **options: Any,
 ) -> Module:
-    """Run a kernel of f32 pointers, i32 numbers and constants on the reference interpreter and the emulated machine, which must leave the same."""
+    """Run a kernel of f32 pointers, i32 numbers and constants on the reference interpreter and the
+    emulated machine, which must leave the same."""
 
     def module() -> Module:
         names = [name for name in fn.arg_names if name not in constants]

@@ -1,4 +1,5 @@
-"""Barriers between accesses of global memory: where threads touch what other threads touched, and nowhere else."""
+"""Barriers between accesses of global memory: where threads touch what other threads touched, and
+nowhere else."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ Kernel = Callable[..., Module]
         ("store %here, %x\nstore %there, %x", "S|S"),
         ("store %here, %x\nstore %other, %x", "SS"),
         (
-            "%y = load %here : tile<64xf32>\n%z = load %there : tile<64xf32>\nstore %other, %y\nstore %other, %z",
+            (
+                "%y = load %here : tile<64xf32>\n%z = load %there : tile<64xf32>\n"
+                "store %other, %y\nstore %other, %z"
+            ),
             "LLSS",
         ),
         ("store %p, %f\n%y = load %p : f32\nstore %q, %y", "S|LS"),  # one thread writes, all read
@@ -54,7 +58,10 @@ ORDER = '%z = inline_asm {assembly = "fence", constraints = "=r", pure = false} 
     [
         (f"{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "LS"),
         (
-            f"{ORDER}for %zero, %n, %one body(%i: i32) {{\n%y = load %here : tile<64xf32>\nstore %other, %y\nyield\n}}",
+            (
+                f"{ORDER}for %zero, %n, %one body(%i: i32) {{\n%y = load %here : tile<64xf32>\n"
+                f"store %other, %y\nyield\n}}"
+            ),
             "{LS}",
         ),
         (f"store %here, %x\n{ORDER}%y = load %here : tile<64xf32>\nstore %other, %y", "S|LS"),
@@ -82,7 +89,10 @@ def test_threads_that_hold_the_same_elements_wait_for_the_one_that_writes() -> N
 
 def test_roots_of_pointers_are_found_through_chains_of_any_length() -> None:
     steps = "".join(
-        f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n"
+        (
+            f"%p{i + 1} = addptr %{f'p{i}' if i else 'p'}, %one : ptr<f32>\n"
+            f"%q{i + 1} = addptr %{f'q{i}' if i else 'q'}, %one : ptr<f32>\n"
+        )
         for i in range(1500)
     )
     assert placed(module_of(f"{steps}store %p1500, %f\n%y = load %q1500 : f32")) == "SL"
@@ -121,11 +131,8 @@ for %zero, %n, %one body(%i: i32) {{
         (64, 2, "{LS}"),  # iterations are apart
         (63, 2, "{|LS}"),  # other threads have the same addresses in the next iteration
         (1, 2, "{|LS}"),
-        (
-            64,
-            4,
-            "{L|S}",
-        ),  # two threads hold an element, and one of them writes; the next iteration reads elsewhere
+        # two threads hold an element, and one of them writes; the next iteration reads elsewhere
+        (64, 4, "{L|S}"),
         (63, 4, "{|L|S}"),
     ],
 )

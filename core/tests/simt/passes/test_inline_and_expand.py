@@ -1,4 +1,5 @@
-"""Expansion to plain operations: the expanded kernel does what the kernel did, on the reference interpreter."""
+"""Expansion to plain operations: the expanded kernel does what the kernel did, on the reference
+interpreter."""
 
 from __future__ import annotations
 
@@ -434,4 +435,4 @@ def test_scaled_products_are_made_in_the_narrowest_exact_type(
     module = kernel.finish().module
     prepare(module, EmulatedTarget())
     dot = next(operation for operation in module.walk() if operation.name == "dot")
-    assert {str(operand.type.element) for operand in dot.operands[:2]} == {expected}  # type: ignore[attr-defined]
+    assert {str(operand.type.element) for operand in dot.operands[:2]} == {expected}

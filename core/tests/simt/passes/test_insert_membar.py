@@ -1,4 +1,5 @@
-"""Barriers in shared memory and in kernels: where threads touch what other threads touched, and nowhere else."""
+"""Barriers in shared memory and in kernels: where threads touch what other threads touched, and
+nowhere else."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ Kernel = Callable[..., Module]
 def test_barriers_of_classic_kernels(
     kernel: Kernel, matrix_target: EmulatedTarget, name: str, expected: int
 ) -> None:
-    """Beside those inside reductions and conversions. Of ``matmul``: the loop's second iteration writes what the first may still read."""
+    """Beside those inside reductions and conversions. Of ``matmul``: the loop's second iteration
+    writes what the first may still read."""
     module = kernel(name)
     assign(module.kernel, matrix_target, 4)
     allocate(module.kernel, matrix_target)
@@ -51,7 +53,10 @@ def test_barriers_of_classic_kernels(
 # ---- shared memory
 
 
-REDUCE = "%r{0} = reduce %y{1} {{axis = 0}} : f32 combine(%l{0}: f32, %m{0}: f32) {{\n%s{0} = add %l{0}, %m{0} : f32\nyield %s{0}\n}}\n"
+REDUCE = (
+    "%r{0} = reduce %y{1} {{axis = 0}} : f32 combine(%l{0}: f32, %m{0}: f32) {{\n"
+    "%s{0} = add %l{0}, %m{0} : f32\nyield %s{0}\n}}\n"
+)
 
 
 def test_reductions_that_take_turns_need_no_barrier_between_them() -> None:
@@ -92,7 +97,10 @@ kernel @k(%p: ptr<f32>, %n: i32) attributes {{warps = 2}} {{
 LINES = {
     "w": "simt.wait tokens=[%token]",
     "c": 'simt.copy_start %s, %pointers {by = "queue"}\n%next = simt.commit : token<copies>',
-    "o": 'simt.copy_start %s, %pointers {by = "queue", ordered = true}\n%next = simt.commit : token<copies>',
+    "o": (
+        'simt.copy_start %s, %pointers {by = "queue", ordered = true}\n'
+        "%next = simt.commit : token<copies>"
+    ),
     "l": "%x = simt.load %s : tile<64xf32, #L0>",
     "s": "simt.store %s, %filled {ordered = true}",
     "|": "barrier",
@@ -196,7 +204,9 @@ BLOCK_LINES = {
     "b": 'simt.block_load_start %a, %d, offsets=[%zero, %zero], %full, %zero {by = "bulk"}',
     "l": "%v = simt.load %a : tile<8x8xf32, #L0>",
     "a": "simt.arrive %full, %zero",
-    "p": '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>',
+    "p": (
+        '%y, %t = simt.dot_start %a, %a, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>'
+    ),
     "w": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "c": "%u = simt.convert %x : tile<8x8xf32, #L1>",
     "|": "barrier",
@@ -257,11 +267,17 @@ def test_what_a_product_in_flight_reads_is_not_written(order: str) -> None:
 
 def test_no_barrier_is_put_in_where_halves_of_the_warps_are_a_barrier_apart() -> None:
     body = "store %here, %x\n%y = load %there : tile<64xf32>\nstore %other, %y\nbarrier\n"
-    text = f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\nfor %zero, %n, %one body(%i: i32) {{\n{body}SIMT\nyield\n}}\nreturn\n}}"
+    text = (
+        f"tilewright.ir 1.0\nkernel @k({ARGUMENTS}) {{\n{TILE}\n"
+        f"for %zero, %n, %one body(%i: i32) {{\n{body}SIMT\nyield\n}}\nreturn\n}}"
+    )
     assert placed(parse_module(text.replace("SIMT", ""), SIMT_TABLE)) == "{S|LS|}"
     with pytest.raises(
         FlightError,
-        match=r"load at .*: a barrier is needed before it, where halves of the warps are a barrier apart",
+        match=(
+            r"load at .*: a barrier is needed before it, where halves of the warps are a barrier "
+            r"apart"
+        ),
     ):
         placed(parse_module(text.replace("SIMT", "simt.phase {matmuls = true}"), SIMT_TABLE))
 

@@ -94,7 +94,7 @@ def widened_product(a: Type, b: Type, precision: str) -> Module:
 def operands_after(module: Module, target: emulator.EmulatedTarget) -> tuple[Type, Type]:
     run_stages(module, target, OPTIONS, ["prepare", "warps", "narrow"])
     (product,) = (operation for operation in kernel_of(module).walk() if isinstance(operation, Dot))
-    return tuple(operand.type.element for operand in (product.a, product.b))  # type: ignore[return-value]
+    return tuple(operand.type.element for operand in (product.a, product.b))
 
 
 EXACT = {

@@ -62,15 +62,24 @@ LINES = {
     "h": "%v§ = simt.load %g : tile<4x8xf32>",
     "w": "simt.await %full, %zero, %no",
     "a": "simt.arrive %empty, %zero",
-    "t": 'simt.block_store_start %a, %d, offsets=[%zero, %zero] {by = "bulk"}\n%t§ = simt.commit : token<stores>\nsimt.wait tokens=[%t§]',
+    "t": (
+        'simt.block_store_start %a, %d, offsets=[%zero, %zero] {by = "bulk"}\n'
+        "%t§ = simt.commit : token<stores>\nsimt.wait tokens=[%t§]"
+    ),
     "p": '%y§ = simt.dot %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>',
     "u": '%y§ = simt.dot %a, %b, %x {plan = "toy.rs"} : tile<8x8xf32, #L0>',
     "U": '%y§ = simt.dot %a, %b, %x {plan = "multiply and add"} : tile<8x8xf32, #L0>',
-    "P": '%y, %t = simt.dot_start %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>',
+    "P": (
+        '%y, %t = simt.dot_start %a, %b, %x {plan = "toy.ss"} : tile<8x8xf32, #L0>, token<matmuls>'
+    ),
     "W": "%z = simt.wait tokens=[%t], tiles=[%y] : tile<8x8xf32, #L0>",
     "c": "%u§ = simt.convert %x {simt.offset = 8192} : tile<8x8xf32, #L1>",
-    "C": "%u§ = simt.convert %x {simt.offset = 1024} : tile<8x8xf32, #L1>",  # its scratch space is where %a is
-    "k": 'simt.copy_start %a, %at {by = "queue"}\n%k§ = simt.commit : token<copies>\nsimt.wait tokens=[%k§]',
+    # its scratch space is where %a is
+    "C": "%u§ = simt.convert %x {simt.offset = 1024} : tile<8x8xf32, #L1>",
+    "k": (
+        'simt.copy_start %a, %at {by = "queue"}\n%k§ = simt.commit : token<copies>\n'
+        "simt.wait tokens=[%k§]"
+    ),
     "|": "barrier",
     ".": "simt.publish",
     "{": "for %zero, %n, %one body(%i§: i32) {",

@@ -1,4 +1,5 @@
-"""What leaves the fast path is noted with its reason, and warned of where that is asked for; registers that nothing reads are not written."""
+"""What leaves the fast path is noted with its reason, and warned of where that is asked for;
+registers that nothing reads are not written."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def compiled(
     stages: int = 3,
     **constants: Any,
 ) -> tuple[str, Function, str]:
-    """(LLVM IR, kernel, report) for the emulated machine; arguments named in ``aligned`` are multiples of 16."""
+    """(LLVM IR, kernel, report) for the emulated machine; arguments named in ``aligned`` are
+    multiples of 16."""
     module = compile_function(
         fn,
         {**signature, **dict.fromkeys(constants, "constexpr")},
@@ -100,7 +102,10 @@ def test_wide_accesses_are_not_noted() -> None:
             ("z", "n"),
             1,
             [
-                r"load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes"
+                (
+                    r"load moves 4 bytes at once instead of 16: addresses are not known to be "
+                    r"multiples of 16 bytes"
+                )
             ],
         ),
         (
@@ -115,7 +120,10 @@ def test_wide_accesses_are_not_noted() -> None:
             ("x", "z", "n"),
             3,
             [
-                r"load moves 4 bytes at once instead of 16: no two addresses are known to be consecutive"
+                (
+                    r"load moves 4 bytes at once instead of 16: no two addresses are known to be "
+                    r"consecutive"
+                )
             ],
         ),
     ],
@@ -221,7 +229,8 @@ def test_warnings_are_given_once_a_kernel_where_asked_for(monkeypatch: pytest.Mo
 
 
 def test_registers_that_nothing_reads_are_not_written() -> None:
-    """Of 64 registers of a tile a thread has 16 masks: one is read of each run of four. Loops carry no others either."""
+    """Of 64 registers of a tile a thread has 16 masks: one is read of each run of four. Loops carry
+    no others either."""
     text, _, _ = compiled(
         copy, {**COPY, "stride": "constexpr"}, aligned=("x", "z", "n"), BLOCK=8192, stride=1
     )
@@ -242,9 +251,9 @@ def test_layouts_in_words() -> None:
         describe(blocked((64, 64), (1, 0), 4, 32, 4))
         == "a thread has 8x4 (4 in a row along axis 1), lanes span 2x16, warps span 4x1"
     )
-    assert (
-        describe(replicated((8,), 32, 2))
-        == "a thread has 8 (8 in a row along axis 0), lanes span 1, warps span 1, each element is in 64 threads"
+    assert describe(replicated((8,), 32, 2)) == (
+        "a thread has 8 (8 in a row along axis 0), lanes span 1, warps span 1, each element "
+        "is in 64 threads"
     )
 
 
@@ -260,7 +269,10 @@ def test_conversions_tell_their_cost() -> None:
     )
     (line,) = [line for line in text.splitlines() if "simt.convert" in line]
     assert re.search(
-        r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ accesses of \d+ bytes a thread, \d+ turns a warp",
+        (
+            r"from L\d+; 16384 bytes through 16384 bytes of shared memory; written in \d+ "
+            r"accesses of \d+ bytes a thread, \d+ turns a warp"
+        ),
         line,
     )
     assert kernel.attributes[SHARED_BYTES] == 16384

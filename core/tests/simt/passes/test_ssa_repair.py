@@ -71,7 +71,8 @@ kernel @k(%n: i32, %c: i1, %p: ptr<i32>) {
 
 
 def counted(module: Module) -> str:
-    """Each barrier stores how many were before it, and the kernel ends with storing how many there were."""
+    """Each barrier stores how many were before it, and the kernel ends with storing how many there
+    were."""
     body = module.kernel.body
     places = [operation for operation in body.walk() if operation.name == "barrier"]
     pointer = module.kernel.arguments[2]

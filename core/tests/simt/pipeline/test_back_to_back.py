@@ -116,7 +116,8 @@ def test_gradients(n: int, rows: bool, completion: str) -> None:
 
 
 def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
-    """Beside what is loaded around the loops there may be no room for two slots: then the loops are pipelined one by one."""
+    """Beside what is loaded around the loops there may be no room for two slots: then the loops are
+    pipelined one by one."""
     q, k, v = np.random.default_rng(0).standard_normal((3, 32, HEAD)).astype(np.float32)
     out = np.full_like(q, np.nan)
     module, target = attention_module(True), BulkTarget(8, rows=True)

@@ -1,4 +1,5 @@
-"""Operands that stay the same in a loop: where they are, by a thread's registers and a program's shared memory; numbers against the reference."""
+"""Operands that stay the same in a loop: where they are, by a thread's registers and a program's
+shared memory; numbers against the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pipelined loops on the emulated machine, which copies only when it is waited for and fills shared memory with a pattern."""
+"""Pipelined loops on the emulated machine, which copies only when it is waited for and fills shared
+memory with a pattern."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def test_any_number_of_iterations(stages: int, trips: int) -> None:
     tokens = Tokens(kernel)
     assert tokens.pending(inside(loop, "simt.wait")[0]) == [("copies", stages - 2)]
     assert len(inside(loop, "barrier")) == 1
-    # what was started for iterations past the end has arrived before the memory is used for something else
+    # what was started for iterations past the end has arrived before the memory is used for
+    # something else
     assert (
         loop.next is not None
         and loop.next.name == "simt.wait"
@@ -70,7 +72,8 @@ def test_bounds_and_steps_known_at_run_time(type_: str, bounds: tuple[int, int, 
     ("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)]
 )
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
-    """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is copied."""
+    """Three iterations, the last at the type's last values: the counter ahead wraps around, and
+    nothing past the end is copied."""
 
     _, (loop,), _ = compare(*counting_to(top, type_), stages=4, BK=16, M=16, N=8)
     assert inside(loop, "simt.copy_start")
@@ -97,7 +100,8 @@ def test_loads_with_several_readers() -> None:
 
 @device_function
 def scaled_rows(x, scales, out, n, step, D: tl.constexpr, SAME: tl.constexpr):
-    """Rows times what each is loaded with; with SAME they are written where the next ones are read."""
+    """Rows times what each is loaded with; with SAME they are written where the next ones are
+    read."""
     at = tl.arange(0, D)
     for i in tl.range(0, n, step, num_stages=3):
         row = tl.load(x + i * D + at)
@@ -161,7 +165,8 @@ def test_addresses_that_are_loaded(trips: int) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to lose")
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 5])
 def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
-    """The table's entries past its end lead to where no memory is: reading there kills the process, so it is another one that runs the kernel."""
+    """The table's entries past its end lead to where no memory is: reading there kills the process,
+    so it is another one that runs the kernel."""
     rng = np.random.default_rng(trips)
     table = np.full(16, 2**30, np.int32)
     table[:trips] = rng.permutation(6)[:trips]
@@ -251,7 +256,8 @@ def keeping_each(a, b, kept, sums, out, n, M: tl.constexpr, USED: tl.constexpr):
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("trips", [0, 1, 2, 5])
 def test_a_loop_that_writes_other_memory_than_it_loads(trips: int, used: bool) -> None:
-    """What an atomic operation returns, where the program looks at it, may say that other programs wrote what is loaded next."""
+    """What an atomic operation returns, where the program looks at it, may say that other programs
+    wrote what is loaded next."""
     rng = np.random.default_rng(trips)
     a, b = (small(rng, 5, 16, 16) for _ in range(2))
     arguments = [
@@ -356,7 +362,8 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(
     assert len(inside(loop, "simt.copy_start")) == 2 and not inside(loop, "simt.convert")
     calls = 16 // k_step if k_step else 1
     assert len(target.matrix.calls) == calls
-    # in steps, the first one's fragments are loaded before the loop, and then in the iteration before
+    # in steps, the first one's fragments are loaded before the loop, and then in the iteration
+    # before
     expected = [0, *range(k_step, 16, k_step), 0] if k_step else [0]
     assert target.matrix.loads == (
         [first for first in expected if wish or not first] if fragments else []

@@ -1,4 +1,5 @@
-"""Pipelined loops on machines that cannot copy to shared memory by themselves: loads start early, into registers, and are stored late."""
+"""Pipelined loops on machines that cannot copy to shared memory by themselves: loads start early,
+into registers, and are stored late."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def test_any_number_of_iterations(stages: int, trips: int, lanes: int) -> None:
     ("type_", "top"), [("i32", 2**31), ("u32", 2**32), ("i64", 2**63), ("i16", 2**15)]
 )
 def test_counters_near_the_end_of_their_type(type_: str, top: int) -> None:
-    """Three iterations, the last at the type's last values: the counter ahead wraps around, and nothing past the end is loaded."""
+    """Three iterations, the last at the type's last values: the counter ahead wraps around, and
+    nothing past the end is loaded."""
 
     _, (loop,), _ = compare(*counting_to(top, type_), stages=4, target=plain(), **SIZES)
     assert inside(loop, "simt.load_start")
@@ -233,7 +235,8 @@ def far_apart(a, out, n, distance, M: tl.constexpr):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a process to lose")
 @pytest.mark.parametrize("trips", [0, 1])
 def test_nothing_is_read_for_iterations_past_the_end(trips: int) -> None:
-    """The tiles of a second iteration would be where no memory is: reading there kills the process, so it is another one that runs the kernel."""
+    """The tiles of a second iteration would be where no memory is: reading there kills the process,
+    so it is another one that runs the kernel."""
     module, target = (
         build(far_apart, {"a": "*fp32", "out": "*fp32", "n": "i32", "distance": "i64"}, M=16),
         plain(),
@@ -327,7 +330,8 @@ STORED = ["keep_order", "wait", "store"]
 
 
 def in_turn(*first: str, second: list[str]) -> list[str]:
-    """The order of a loop with two loads, given what is done while the first is in flight, and while the second is."""
+    """The order of a loop with two loads, given what is done while the first is in flight, and
+    while the second is."""
     return [
         "load_start",
         "keep_order",
@@ -390,9 +394,7 @@ def test_operands_that_stay_the_same_are_kept_in_shared_memory_where_registers_a
     assert found == dict(zip(REGISTERS, ((False, False), (True, False), (True, True)), strict=True))
 
 
-def test_operands_that_stay_the_same_are_in_registers_where_there_is_no_shared_memory_for_them() -> (
-    None
-):
+def test_constant_operands_are_in_registers_where_there_is_no_shared_memory_for_them() -> None:
     """Rings of two slots of two tiles of 1 KiB, and 1 KiB of the query."""
     module = build(attention, ATTENTION, D=16, BLOCK=16)
     found = {}
@@ -528,7 +530,8 @@ EXPANDED = """  %2 = simt.buffer : buffer<2 x 4x4xf32>
 
 
 def test_a_loop_is_written_out() -> None:
-    """What is ahead of iteration i: i+1 carried as a tile and its token, i+2 started at the head."""
+    """What is ahead of iteration i: i+1 carried as a tile and its token, i+2 started at the
+    head."""
     module = parse_module(LOOP, SIMT_TABLE)
     run_stages(module, plain(), OPTIONS, ["layouts", "select", "schedule", "expand"])
     text = re.sub(

@@ -26,13 +26,14 @@ from tilewright.simt.target.simt_target import SimtTarget, Stage
 from tilewright.testing.toy_targets import BulkTarget
 
 OPTIONS: dict[str, Any] = {"num_warps": 2, "num_stages": 4}
-#: Words that a thread of two warps of 8 lanes holds of what the chain of ``gradients`` has in flight: four results of 16 x 8, and what the late products read
-#: of two of them in registers.
+#: Words that a thread of two warps of 8 lanes holds of what the chain of ``gradients`` has in
+#: flight: four results of 16 x 8, and what the late products read of two of them in registers.
 WORDS = 40
 
 
 class Shared(BulkTarget):
-    """A machine of which ``programs`` programs may have ``registers`` registers a thread, by their number."""
+    """A machine of which ``programs`` programs may have ``registers`` registers a thread, by their
+    number."""
 
     def __init__(
         self, registers: Mapping[int, int], memory: int = 64 * 1024, seed: int = 0

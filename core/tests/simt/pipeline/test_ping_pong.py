@@ -19,7 +19,8 @@ def loop_of(module: Module) -> Operation:
 
 
 def order(module: Module) -> str:
-    """What the loop does: starts copies or loads (c), reads fragments (f), stores (s), waits (w), meets (b), multiplies (m)."""
+    """What the loop does: starts copies or loads (c), reads fragments (f), stores (s), waits (w),
+    meets (b), multiplies (m)."""
     letters = {
         "simt.copy_start": "c",
         "simt.load_start": "c",
@@ -44,7 +45,8 @@ def test_matmul_by_turns_with_copies(
         )
         module = run_matmul(size, stages, target, num_warps=warps, completion=completion)
         assert order(module) == "ccffffwbmmb", (
-            "copies of a later iteration, all fragments, the next iteration's copies; then the product alone"
+            "copies of a later iteration, all fragments, the next iteration's copies; then "
+            "the product alone"
         )
         assert len(operations(module, "simt.stagger")) == 2
 

@@ -1,4 +1,5 @@
-"""Loops that load indices, gather rows by them and use the indices again: in every form in which a loop is written out."""
+"""Loops that load indices, gather rows by them and use the indices again: in every form in which a
+loop is written out."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def test_loads_through_few_registers(trips: int) -> None:
 @pytest.mark.parametrize("trips", TRIPS)
 @pytest.mark.parametrize("registers", [255, 40])
 def test_the_last_product_step_by_step(registers: int, trips: int) -> None:
-    """The fragments of its first step are loaded in the iteration before, or in its own where registers are short."""
+    """The fragments of its first step are loaded in the iteration before, or in its own where
+    registers are short."""
     target = MatrixTarget(4, fragments=False, wish=False)
     target.resources = replace(target.resources, registers=registers)
     loop = expanded(gathering_last(trips), 3, target, M=16)

@@ -31,7 +31,8 @@ TOP = "  %sum, "
 
 
 def test_before_the_loop_a_ring_is_filled_but_for_one_slot() -> None:
-    """Where the loop runs at all, and so often; how often after that is counted down by the loop."""
+    """Where the loop runs at all, and so often; how often after that is counted down by the
+    loop."""
     expected = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
     #S0 = shared<4x4>
@@ -64,7 +65,8 @@ def test_before_the_loop_a_ring_is_filled_but_for_one_slot() -> None:
 
 
 def test_each_iteration_waits_for_its_copies_and_starts_later_ones() -> None:
-    """Two slots: what is filled is the slot before the one that is read, by a number that goes round; a group is ended whether or not it has copies."""
+    """Two slots: what is filled is the slot before the one that is read, by a number that goes
+    round; a group is ended whether or not it has copies."""
     expected = """
       %sum, %19, %20, %21 = for %zero, %n, %one, inits=[%c, %18, %17, %12] : tile<4x4xf32, #L0>, i32, u32, token<copies> body(%i: i32, %t: tile<4x4xf32, #L0>, %22: i32, %23: u32, %24: token<copies>) {
         simt.wait tokens=[%24]

@@ -12,7 +12,8 @@ TARGET = EmulatedTarget(4)
 
 
 def test_an_access_is_coalesced_and_what_leads_to_it_has_its_layout() -> None:
-    """Four elements of 4 bytes a thread, for the addresses are multiples of 16 and two warps of four lanes leave no more."""
+    """Four elements of 4 bytes a thread, for the addresses are multiples of 16 and two warps of
+    four lanes leave no more."""
     text = """
     kernel @k(%p: ptr<f32> {divisibility = 16}) {
       %a = arange {start = 0, end = 64} : tile<64xi32>
@@ -186,7 +187,8 @@ def test_a_carried_tile_has_one_layout() -> None:
 
 
 def test_conversions_that_are_moved_down_stay_behind_what_they_read() -> None:
-    """Two readers of a conversion move down to one reader of both: the conversion goes before the first of them, wherever they came to stand."""
+    """Two readers of a conversion move down to one reader of both: the conversion goes before the
+    first of them, wherever they came to stand."""
     text = """
     #L0 = layout<8, registers [(1)], lanes [(2) (4)], warps [(0)]>
     #L1 = layout<8, registers [(4)], lanes [(1) (2)], warps [(0)]>

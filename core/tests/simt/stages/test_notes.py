@@ -46,9 +46,11 @@ def test_a_narrow_access_says_why() -> None:
     assert after(text, "notes", target=TARGET) == noted(
         text,
         "%x = load %at",
-        "load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 bytes: "
+        "load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 "
+        "bytes: "
         "the address `p` is not known to be a multiple of 16 bytes "
-        "(launches state it of multiples of 16 that they specialize on; tl.multiple_of does in the kernel)",
+        "(launches state it of multiples of 16 that they specialize on; tl.multiple_of does in "
+        "the kernel)",
     )
 
 
@@ -71,6 +73,9 @@ def test_a_load_of_a_product_that_stays_in_its_loop_says_why() -> None:
     assert after(text, "notes", target=TARGET) == noted(
         text,
         "%x = load %at, mask=%m, other=%c",
-        "load is not pipelined: asynchronous copies fill with zeros where the mask is false, not with another value",
+        (
+            "load is not pipelined: asynchronous copies fill with zeros where the mask is false, "
+            "not with another value"
+        ),
         "load moves 4 bytes at once instead of 8: no two addresses are known to be consecutive",
     )

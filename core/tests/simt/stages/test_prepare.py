@@ -70,7 +70,8 @@ def test_a_descriptor_becomes_a_base_and_what_bounds_it() -> None:
 
 
 def test_a_block_scaled_product_is_one_of_scaled_operands() -> None:
-    """In bf16, of elements that a power of two keeps normal; where the result is infinite or NaN, the dot is computed again."""
+    """In bf16, of elements that a power of two keeps normal; where the result is infinite or NaN,
+    the dot is computed again."""
     text = """
     kernel @k(%a: tile<4x32xf8e4m3fn>, %b: tile<32x4xf8e4m3fn>, %s: tile<4x1xu8>, %c: tile<4x4xf32>, %to: tile<4x4xptr<f32>>) {
       %r = dot_scaled %a, %b, %c, a_scale=%s {a_format = e4m3, b_format = e4m3} : tile<4x4xf32>

@@ -10,7 +10,8 @@ TARGET = BulkTarget(4, raises=4)
 
 
 def test_bounds_of_masks_are_those_of_the_tensor() -> None:
-    """Rows go on from program to program, and columns in the loop; both are bounded, and the stride of rows is an argument."""
+    """Rows go on from program to program, and columns in the loop; both are bounded, and the stride
+    of rows is an argument."""
     text = """
     kernel @k(%a: ptr<f32> {divisibility = 4}, %m: i32, %n: i32, %stride: i32, %c: tile<8x8xf32>, %out: tile<8x8xptr<f32>>) {
       %zero = constant 0 : i32
@@ -71,7 +72,8 @@ def test_bounds_of_masks_are_those_of_the_tensor() -> None:
 
 
 def test_pointers_that_a_loop_carries() -> None:
-    """Pointers go on along rows that lie side by side in memory: the tensor's axes are the other way round."""
+    """Pointers go on along rows that lie side by side in memory: the tensor's axes are the other
+    way round."""
     text = """
     kernel @k(%a: ptr<f32> {divisibility = 4}, %n: i32, %stride: i32, %c: tile<8x8xf32>, %out: tile<8x8xptr<f32>>) {
       %zero = constant 0 : i32

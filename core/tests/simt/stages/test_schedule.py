@@ -75,7 +75,10 @@ OF_ARGUMENTS = LOOP.replace(
     "%at: tile<4x4xptr<f32>, #L0>, ", "%from: ptr<f32>, %to: ptr<f32>, "
 ).replace(
     "      %zero =",
-    "      %at = splat %from : tile<4x4xptr<f32>, #L0>\n      %other = splat %to : tile<4x4xptr<f32>, #L0>\n      %zero =",
+    (
+        "      %at = splat %from : tile<4x4xptr<f32>, #L0>\n"
+        "      %other = splat %to : tile<4x4xptr<f32>, #L0>\n      %zero ="
+    ),
 )
 
 

@@ -1,4 +1,5 @@
-"""Which loads of a loop are copied to shared memory ahead of time, by which mechanism, in which layout."""
+"""Which loads of a loop are copied to shared memory ahead of time, by which mechanism, in which
+layout."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_a_loop_that_threads_take_differently_stays() -> None:
 
 
 def test_loads_that_feed_scaled_products_are_copied_for_who_reads_them() -> None:
-    """What names the bytes otherwise comes after the conversion, which then reads its own layout from shared memory."""
+    """What names the bytes otherwise comes after the conversion, which then reads its own layout
+    from shared memory."""
     text = """
     #L0 = layout<4x4, registers [(0,1)], lanes [(0,2) (1,0)], warps [(2,0)]>
     #L1 = layout<4x4, registers [(1,0)], lanes [(2,0) (0,1)], warps [(0,2)]>

@@ -44,7 +44,10 @@ USES = {
         False,
     ),
     "a condition and the mask": (
-        "%c = cmp %x, %zeros {predicate = gt} : tile<8xi1>\n %d = and %c, %inside : tile<8xi1>\n store %to, %zeros, mask=%d",
+        (
+            "%c = cmp %x, %zeros {predicate = gt} : tile<8xi1>\n"
+            " %d = and %c, %inside : tile<8xi1>\n store %to, %zeros, mask=%d"
+        ),
         True,
     ),
     "a condition": (
@@ -52,7 +55,10 @@ USES = {
         False,
     ),
     "an address under the mask": (
-        "%i = cast %x : tile<8xi32>\n %p = addptr %from, %i : tile<8xptr<f32>>\n %y = load %p, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y",
+        (
+            "%i = cast %x : tile<8xi32>\n %p = addptr %from, %i : tile<8xptr<f32>>\n"
+            " %y = load %p, mask=%inside, other=%zeros : tile<8xf32>\n store %to, %y"
+        ),
         True,
     ),
     "another load's other": (
@@ -80,7 +86,10 @@ USES = {
         False,
     ),
     "summed": (
-        "%s = reduce %x {axis = 0} : f32 combine(%p: f32, %q: f32) {\n %r = add %p, %q : f32\n yield %r\n}\nstore %b, %s",
+        (
+            "%s = reduce %x {axis = 0} : f32 combine(%p: f32, %q: f32) {\n"
+            " %r = add %p, %q : f32\n yield %r\n}\nstore %b, %s"
+        ),
         False,
     ),
     "carried round a loop, and stored under the mask": (
@@ -89,7 +98,10 @@ USES = {
         True,
     ),
     "carried round a loop, and stored in all lanes": (
-        "%l = for %first, %n, %one, inits=[%x] : tile<8xf32> body(%k: i32, %c: tile<8xf32>) {\n %d = add %c, %x : tile<8xf32>\n yield %d\n}\nstore %to, %l",
+        (
+            "%l = for %first, %n, %one, inits=[%x] : tile<8xf32> body(%k: i32, %c: tile<8xf32>) "
+            "{\n %d = add %c, %x : tile<8xf32>\n yield %d\n}\nstore %to, %l"
+        ),
         False,
     ),
 }

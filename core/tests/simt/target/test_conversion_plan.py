@@ -1,4 +1,5 @@
-"""Plans of conversions, carried out by NumPy-free simulation of registers, lanes and warps; shared layouts, by a simulation of the banks."""
+"""Plans of conversions, carried out by NumPy-free simulation of registers, lanes and warps; shared
+layouts, by a simulation of the banks."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def random_layout(rng: random.Random, bits: int, lanes: int, warps: int) -> Line
 
 
 def same_warps(rng: random.Random, a: LinearLayout) -> LinearLayout:
-    """A layout in which each warp has what it has in ``a``, or more: registers and lanes changed places and were mixed."""
+    """A layout in which each warp has what it has in ``a``, or more: registers and lanes changed
+    places and were mixed."""
     bits = sum(extent.bit_length() - 1 for extent in a.shape)
     pool = [image for image in (*a.registers, *a.lanes) if image]
     for _ in range(3):
@@ -147,7 +149,8 @@ def test_moves_are_found_wherever_warps_keep_their_elements(
 
 
 def test_a_transposition_of_lanes_and_registers_takes_one_shuffle_a_register() -> None:
-    """What lanes hold of four registers each is exchanged for registers of four lanes: rotate, shuffle, rotate."""
+    """What lanes hold of four registers each is exchanged for registers of four lanes: rotate,
+    shuffle, rotate."""
     a = LinearLayout((16,), (1, 2), (4, 8), ())
     b = LinearLayout((16,), (4, 8), (1, 2), ())
     plan = within_warp(a, b)
@@ -165,7 +168,8 @@ def test_a_shuffle_moves_as_many_narrow_elements_as_a_word_holds() -> None:
 
 
 def test_rotations_select_between_words_of_narrow_elements() -> None:
-    """Pairs of registers keep together what a transposition of the others takes apart: half as many selects of 16-bit elements."""
+    """Pairs of registers keep together what a transposition of the others takes apart: half as many
+    selects of 16-bit elements."""
     a = LinearLayout((32,), (1, 2, 4), (8, 16), ())
     b = LinearLayout((32,), (1, 8, 16), (2, 4), ())
     plan = within_warp(a, b)
@@ -250,7 +254,8 @@ def test_shared_layouts_are_one_to_one_and_accesses_find_every_register(
 
 @given(
     st.integers(3, 7), st.integers(3, 7), st.sampled_from((1, 2, 4, 8)), st.integers(0, 2),
-    st.sampled_from(list(itertools.product((1, 2, 4, 8, 16), ((0, 1), (1, 0))))), st.sampled_from(list(itertools.product((1, 2, 4, 8, 16), ((0, 1), (1, 0))))),
+    st.sampled_from(list(itertools.product((1, 2, 4, 8, 16), ((0, 1), (1, 0))))),
+    st.sampled_from(list(itertools.product((1, 2, 4, 8, 16), ((0, 1), (1, 0))))),
 )  # fmt: skip
 @settings(max_examples=150, deadline=None)
 def test_blocked_layouts_meet_without_bank_conflicts(
@@ -271,7 +276,8 @@ def test_blocked_layouts_meet_without_bank_conflicts(
         count, turns = bank_turns(layout, shared, size, 16)
         needed = max(count, layout.register_count * WARP * size / (BANKS * 4))
         excess += turns / needed - 1
-    # Narrow elements that neither side can pair cost what they cost; a side never waits for conflicts of whole words.
+    # Narrow elements that neither side can pair cost what they cost; a side never waits for
+    # conflicts of whole words.
     assert excess <= (0 if size >= 4 else 1)
 
 
@@ -311,7 +317,8 @@ def test_a_tile_greater_than_the_scratch_goes_in_rounds() -> None:
     plan = plan_conversion(a, b, F32, target)
     assert isinstance(plan, SharedMove)
     assert plan.round_bits == 1 and scratch_bytes(plan, F32) == 32 * 1024
-    # All bits belong to threads of one side or the other: the round depends on warps of one side, on no lane.
+    # All bits belong to threads of one side or the other: the round depends on warps of one side,
+    # on no lane.
     bits = len(plan.shared.images) - plan.round_bits
     assert not any(
         plan.shared.offset(image) >> bits

@@ -57,7 +57,8 @@ def test_integers_are_no_payloads() -> None:
     [
         (0.001, Fraction(1, 1000)), (1e-5, Fraction(1, 10**5)), (0.1, Fraction(1, 10)),
         (0.044715, Fraction(44715, 10**6)), (1 / 3, Fraction(1, 3)), (0.3333333333, Fraction(1, 3)),
-        (0.5, Fraction(1, 2)), (-3.0, Fraction(-3)), (1 / 300, Fraction(1, 300)), (0.0, Fraction(0)),
+        (0.5, Fraction(1, 2)), (-3.0, Fraction(-3)), (1 / 300, Fraction(1, 300)),
+        (0.0, Fraction(0)),
     ],
 )  # fmt: skip
 def test_constants_are_recognized(value, number) -> None:

@@ -1,4 +1,5 @@
-"""Code objects run from their bytes where AMD's disassembler is installed; what is no code object is refused in any case."""
+"""Code objects run from their bytes where AMD's disassembler is installed; what is no code object
+is refused in any case."""
 
 from __future__ import annotations
 

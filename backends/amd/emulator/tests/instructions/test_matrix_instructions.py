@@ -20,8 +20,10 @@ Array = np.ndarray[Any, Any]
 Place = Callable[[int, int], tuple[int, int, int]]
 
 _TYPES: dict[str, Any] = {
-    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "xf32": np.float32, "f64": np.float64, "i8": np.int8,
-    "fnuz_fp8": ml_dtypes.float8_e4m3fnuz, "fnuz_bf8": ml_dtypes.float8_e5m2fnuz, "fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2,
+    "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "xf32": np.float32,
+    "f64": np.float64, "i8": np.int8,
+    "fnuz_fp8": ml_dtypes.float8_e4m3fnuz, "fnuz_bf8": ml_dtypes.float8_e5m2fnuz,
+    "fp8": ml_dtypes.float8_e4m3fn, "bf8": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 
 
@@ -58,7 +60,8 @@ def multiply(
     lanes: int,
     kind: Any,
 ) -> Array:
-    """Run ``text`` with A from v8, B from v24 and C (and D) from v40: D as [block, row, column]; ``places`` are those of A (row, k), B (column, k) and C."""
+    """Run ``text`` with A from v8, B from v24 and C (and D) from v40: D as [block, row, column];
+    ``places`` are those of A (row, k), B (column, k) and C."""
     inputs = {}
     for first, matrix, place, count in zip(
         (8, 24, 40), (a, b.swapaxes(1, 2), c), places, counts, strict=True
@@ -190,7 +193,8 @@ def test_mfma_of_f64() -> None:
 def test_scaled_products_of_narrow_floats(
     size: int, kinds: tuple[str, str], codes: tuple[int, int]
 ) -> None:
-    """Lanes hold 32 elements along K; eight-bit ones as two runs of 16, the second half of K later. A byte of each lane scales 32 elements of K."""
+    """Lanes hold 32 elements along K; eight-bit ones as two runs of 16, the second half of K later.
+    A byte of each lane scales 32 elements of K."""
     rng = np.random.default_rng(24)
     depth = 2048 // size
     widths = {"fp8": 8, "bf8": 8, "fp6": 6, "bf6": 6, "fp4": 4}
@@ -232,7 +236,10 @@ def test_scaled_products_of_narrow_floats(
     a_registers, b_registers = (
         f"v[{first}:{first + widths[kind] - 1}]" for first, kind in zip((8, 24), kinds, strict=True)
     )
-    text = f"v_mfma_scale_f32_{size}x{size}x{depth}_f8f6f4 v[40:{39 + elements}], {a_registers}, {b_registers}, 0, v4, v5"
+    text = (
+        f"v_mfma_scale_f32_{size}x{size}x{depth}_f8f6f4 v[40:{39 + elements}], {a_registers}, "
+        f"{b_registers}, 0, v4, v5"
+    )
     text += f" op_sel:[1,0,0] op_sel_hi:[0,1,0] cbsz:{codes[0]} blgp:{codes[1]}"
     out = execute("gfx950", text, inputs, [40 + i for i in range(elements)])
     d = unheld(out, _d32 if size == 32 else _d16, np.float32, (1, size, size), 64)[0]

@@ -1,4 +1,5 @@
-"""Memory instructions of all kinds, what is between lanes, scalar instructions, and waits, one at a time."""
+"""Memory instructions of all kinds, what is between lanes, scalar instructions, and waits, one at a
+time."""
 
 from __future__ import annotations
 
@@ -95,11 +96,15 @@ def test_local_memory_is_checked(line: str, message: str) -> None:
 
 @pytest.mark.parametrize(("bits", "dtype"), [(16, np.uint16), (8, np.uint8)])
 def test_a_load_that_transposes(bits: int, dtype: type[np.generic]) -> None:
-    """Four tiles of 16 columns and of as many rows as 8 bytes hold elements; lane l of 16 gets column l of its tile."""
+    """Four tiles of 16 columns and of as many rows as 8 bytes hold elements; lane l of 16 gets
+    column l of its tile."""
     rows = 64 // bits
     tiles = np.random.default_rng(0).integers(0, 1 << bits, (4, rows, 16)).astype(dtype)
     given = tiles.reshape(64, rows).view(np.uint32)
-    lines = f"ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{bits} v[4:5], v1\ns_waitcnt lgkmcnt(0)"
+    lines = (
+        f"ds_write_b64 v1, v[2:3]\ns_waitcnt lgkmcnt(0)\nds_read_b64_tr_b{bits} v[4:5], v1\n"
+        "s_waitcnt lgkmcnt(0)"
+    )
     out = execute(
         "gfx950", lines, {1: LANES[64] * 8, 2: given[:, 0], 3: given[:, 1]}, [4, 5], lds=512
     )
@@ -107,8 +112,9 @@ def test_a_load_that_transposes(bits: int, dtype: type[np.generic]) -> None:
     np.testing.assert_array_equal(columns, tiles.swapaxes(1, 2))
 
 
-#: copies the four words of each lane to local memory at M0, then those of the opposite lane 1024 bytes behind them; ``pending`` may be under way when the first
-#: and the last words of both are read
+#: copies the four words of each lane to local memory at M0, then those of the opposite lane 1024
+#: bytes behind them; ``pending`` may be under way when the first and the last words of both are
+#: read
 _COPIES = """v_lshlrev_b32_e32 v20, 4, v0
 v_xor_b32_e32 v21, 0x3f0, v20
 s_mov_b32 m0, {base}
@@ -195,7 +201,10 @@ def test_local_atomics_of_lanes_at_one_address(name: str) -> None:
     lane = LANES[64]
     address, x = lane % 5 * 4, WORDS[0]
     start = WORDS[1, :5]
-    lines = f"ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\n{name} v10, v1, v3\ns_waitcnt lgkmcnt(0)\nds_read_b32 v11, v1\ns_waitcnt lgkmcnt(0)"
+    lines = (
+        f"ds_write_b32 v1, v2\ns_waitcnt lgkmcnt(0)\n{name} v10, v1, v3\ns_waitcnt lgkmcnt(0)\n"
+        "ds_read_b32 v11, v1\ns_waitcnt lgkmcnt(0)"
+    )
     old, after = execute("gfx942", lines, {1: address, 2: start[lane % 5], 3: x}, [10, 11], lds=20)
     memory = [int(v) for v in start]
     for i in range(64):
@@ -273,7 +282,10 @@ _DPP: dict[str, tuple[Array, Array]] = {
 def test_data_parallel_primitives(control: str, zero: bool) -> None:
     there, valid = _DPP[control]
     there, x, old = np.where(valid, there, 0).astype(int), WORDS[0], WORDS[1]
-    lines = f"v_mov_b32_dpp v4, v1 {control} row_mask:0x7 bank_mask:0xd{' bound_ctrl:1' if zero else ''}"
+    lines = (
+        f"v_mov_b32_dpp v4, v1 {control} row_mask:0x7 "
+        f"bank_mask:0xd{' bound_ctrl:1' if zero else ''}"
+    )
     (out,) = execute("gfx942", lines, {1: x, 4: old}, [4])
     got = np.where(valid, x[there], 0 if zero else old)
     written = (_L // 16 != 3) & (_L // 4 % 4 != 1)
@@ -327,7 +339,10 @@ v_writelane_b32 v6, s10, 30"""
 
 def test_lanes_push_and_pull() -> None:
     x = WORDS[0]
-    lines = "ds_permute_b32 v4, v2, v1\nds_bpermute_b32 v5, v2, v1\nds_swizzle_b32 v6, v1 offset:swizzle(SWAP,4)\ns_waitcnt lgkmcnt(0)"
+    lines = (
+        "ds_permute_b32 v4, v2, v1\nds_bpermute_b32 v5, v2, v1\n"
+        "ds_swizzle_b32 v6, v1 offset:swizzle(SWAP,4)\ns_waitcnt lgkmcnt(0)"
+    )
     there = _L * 29 % 64
     out = execute("gfx942", lines, {1: x, 2: there * 4}, [4, 5, 6])
     pushed = np.zeros(64, np.uint32)
@@ -339,7 +354,10 @@ def test_lanes_push_and_pull() -> None:
 
 def test_counts_of_lanes_below() -> None:
     mask = 0xF0F0_1234_8765_4321
-    lines = "s_mov_b32 s8, 0x87654321\ns_mov_b32 s9, 0xf0f01234\nv_mbcnt_lo_u32_b32 v4, s8, 0\nv_mbcnt_hi_u32_b32 v4, s9, v4"
+    lines = (
+        "s_mov_b32 s8, 0x87654321\ns_mov_b32 s9, 0xf0f01234\nv_mbcnt_lo_u32_b32 v4, s8, 0\n"
+        "v_mbcnt_hi_u32_b32 v4, s9, v4"
+    )
     (out,) = execute("gfx942", lines, {}, [4])
     np.testing.assert_array_equal(
         out, [(mask & ((1 << lane) - 1)).bit_count() for lane in range(64)]
@@ -391,7 +409,10 @@ SCALARS: dict[str, tuple[int, int]] = {
 
 @pytest.mark.parametrize("lines", SCALARS)
 def test_scalars(lines: str) -> None:
-    head = "s_mov_b32 s8, 0x80000003\ns_mov_b32 s9, 5\ns_mov_b32 s12, 16\ns_mov_b32 s13, -1\ns_cmp_lg_u32 s9, s9\n"
+    head = (
+        "s_mov_b32 s8, 0x80000003\ns_mov_b32 s9, 5\ns_mov_b32 s12, 16\ns_mov_b32 s13, -1\n"
+        "s_cmp_lg_u32 s9, s9\n"
+    )
     out = execute("gfx942", f"{head}{lines}\ns_cselect_b32 s11, 1, 0", {}, ["s10", "s11"])
     assert (int(out[0][0]), int(out[1][0])) == SCALARS[lines]
 
@@ -426,11 +447,17 @@ _GLOBAL = "v_lshlrev_b32_e32 v9, 2, v0\n"
         (_GLOBAL + "global_load_dword v4, v9, s[4:5]\nv_mov_b32_e32 v4, 0", "writes v4"),
         (
             _GLOBAL
-            + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5]\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v5",
+            + (
+                "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5]\n"
+                "s_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v5"
+            ),
             "reads v5",
         ),
         (
-            "s_load_dwordx2 s[8:9], s[4:5], 0x0\ns_load_dword s10, s[4:5], 0x8\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s11, s8",
+            (
+                "s_load_dwordx2 s[8:9], s[4:5], 0x0\ns_load_dword s10, s[4:5], 0x8\n"
+                "s_waitcnt lgkmcnt(1)\ns_mov_b32 s11, s8"
+            ),
             "reads s8",
         ),
         (
@@ -446,9 +473,9 @@ def test_registers_are_poison_until_their_wait(lines: str, message: str) -> None
 
 
 def test_a_wait_for_some_lets_the_oldest_through() -> None:
-    lines = (
-        _GLOBAL
-        + "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5] offset:256\ns_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v4\ns_waitcnt vmcnt(0)"
+    lines = _GLOBAL + (
+        "global_load_dword v4, v9, s[4:5]\nglobal_load_dword v5, v9, s[4:5] offset:256\n"
+        "s_waitcnt vmcnt(1)\nv_mov_b32_e32 v6, v4\ns_waitcnt vmcnt(0)"
     )
     out = execute("gfx942", lines, {1: WORDS[0], 2: WORDS[1]}, [6, 5])
     np.testing.assert_array_equal(out[0], WORDS[0])
@@ -456,7 +483,8 @@ def test_a_wait_for_some_lets_the_oldest_through() -> None:
 
 
 def test_a_wave_sees_its_own_stores() -> None:
-    """On gfx11 a load and a store have counters of their own; those of one wave at one address stay in order."""
+    """On gfx11 a load and a store have counters of their own; those of one wave at one address stay
+    in order."""
     lines = """v_lshlrev_b32_e32 v9, 2, v0
 global_store_b32 v9, v2, s[4:5]
 global_load_b32 v4, v9, s[4:5]

@@ -1,4 +1,5 @@
-"""Single vector instructions against formulas of their own, written from AMD's instruction set documents."""
+"""Single vector instructions against formulas of their own, written from AMD's instruction set
+documents."""
 
 from __future__ import annotations
 
@@ -104,12 +105,14 @@ PER_SIZE: dict[int, dict[str, Callable[[int, int, int], int]]] = {
             if x not in (0, 0xFFFFFFFF)
             else -1
         ),
-        "v_add_u32_sdwa v4, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 src1_sel:WORD_1": lambda x, y, z: (
-            (x >> 8 & 255) + (y >> 16)
-        ),
-        "v_and_b32_sdwa v4, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:WORD_0 src1_sel:DWORD": lambda x, y, z: (
-            (x & y & 0xFFFF) << 16
-        ),
+        (
+            "v_add_u32_sdwa v4, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 "
+            "src1_sel:WORD_1"
+        ): lambda x, y, z: (x >> 8 & 255) + (y >> 16),
+        (
+            "v_and_b32_sdwa v4, v1, v2 dst_sel:WORD_1 dst_unused:UNUSED_PAD src0_sel:WORD_0 "
+            "src1_sel:DWORD"
+        ): lambda x, y, z: (x & y & 0xFFFF) << 16,
     },
     32: {
         "v_add_nc_u32_e32 v4, v1, v2": lambda x, y, z: x + y,
@@ -152,8 +155,11 @@ def test_two_instructions_at_once_read_before_they_write() -> None:
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_sums_of_64_bits_by_carries(target: str) -> None:
     wide = lanes(target) == 64
-    low, high = ("v_add_co_u32_e32 v5, vcc, v1, v3", "v_addc_co_u32_e32 v6, vcc, v2, v4, vcc") if wide else (
-        "v_add_co_u32 v5, vcc_lo, v1, v3", "v_add_co_ci_u32_e64 v6, null, v2, v4, vcc_lo")  # fmt: skip
+    low, high = (
+        ("v_add_co_u32_e32 v5, vcc, v1, v3", "v_addc_co_u32_e32 v6, vcc, v2, v4, vcc")
+        if wide
+        else ("v_add_co_u32 v5, vcc_lo, v1, v3", "v_add_co_ci_u32_e64 v6, null, v2, v4, vcc_lo")
+    )
     x, y, z = INTEGERS[:, : lanes(target)]
     out = execute(target, f"{low}\n{high}", {1: x, 2: y, 3: z, 4: x}, [5, 6])
     total = [
@@ -208,7 +214,8 @@ def test_a_fused_product_is_rounded_once() -> None:
 
 
 def test_rounding_twice_would_differ() -> None:
-    """The sum is 2**-70 below a midpoint of f32: f64 rounds it to the midpoint, whose even neighbour is the wrong one."""
+    """The sum is 2**-70 below a midpoint of f32: f64 rounds it to the midpoint, whose even
+    neighbour is the wrong one."""
     x, y, z = (
         np.float32(1 + 2.0**-23),
         np.float32((1 - 2.0**-23) * 2.0**-24),
@@ -367,7 +374,10 @@ def test_halves_of_registers(target: str) -> None:
     words = {1: np.ascontiguousarray(x).view(np.uint32), 2: np.ascontiguousarray(y).view(np.uint32)}
     out = execute(
         target,
-        "v_pk_add_f16 v4, v1, v2\nv_pk_mul_f16 v5, v1, v2 op_sel:[1,0] op_sel_hi:[0,1]\nv_pk_fma_f16 v6, v1, v2, 1.0 op_sel_hi:[1,1,0] neg_lo:[1,0,0]",
+        (
+            "v_pk_add_f16 v4, v1, v2\nv_pk_mul_f16 v5, v1, v2 op_sel:[1,0] op_sel_hi:[0,1]\n"
+            "v_pk_fma_f16 v6, v1, v2, 1.0 op_sel_hi:[1,1,0] neg_lo:[1,0,0]"
+        ),
         words,
         [4, 5, 6],
     )
@@ -385,7 +395,8 @@ def test_packed_f32_and_mixed_precision() -> None:
     a, b, c = (np.nan_to_num(v, nan=1, posinf=2, neginf=-2) for v in REALS)
     out = execute(
         "gfx942",
-        "v_pk_mul_f32 v[6:7], v[2:3], v[4:5]\nv_pk_add_f32 v[8:9], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,0] neg_hi:[0,1]\n"
+        "v_pk_mul_f32 v[6:7], v[2:3], v[4:5]\n"
+        "v_pk_add_f32 v[8:9], v[2:3], v[4:5] op_sel:[1,0] op_sel_hi:[0,0] neg_hi:[0,1]\n"
         "v_pk_mov_b32 v[10:11], v[2:3], v[4:5] op_sel:[1,0]",
         {2: a, 3: b, 4: c, 5: a},
         [6, 7, 8, 9, 10, 11],
@@ -455,7 +466,10 @@ def test_eight_bit_floats(target: str) -> None:
     for name, kind in types.items():
         (out,) = execute(
             target,
-            f"v_mov_b32_e32 v4, 0\nv_cvt_pk_{name}_f32 v4, v1, v2\nv_cvt_pk_{name}_f32 v4, v2, v1 op_sel:[0,0,1]",
+            (
+                f"v_mov_b32_e32 v4, 0\nv_cvt_pk_{name}_f32 v4, v1, v2\n"
+                f"v_cvt_pk_{name}_f32 v4, v2, v1 op_sel:[0,0,1]"
+            ),
             {1: x, 2: y},
             [4],
         )
@@ -505,7 +519,8 @@ def test_brain_floats_and_bytes() -> None:
 
 @pytest.mark.parametrize("target", [*WAVE64, *WAVE32])
 def test_division_of_f32_and_f64_by_its_steps(target: str) -> None:
-    """The instructions that LLVM divides with give the rounded quotient; the sequence is that of its documentation."""
+    """The instructions that LLVM divides with give the rounded quotient; the sequence is that of
+    its documentation."""
     mask = "vcc" if lanes(target) == 64 else "vcc_lo"
     other = "s[8:9]" if lanes(target) == 64 else "s8"
     lines = f"""v_div_scale_f32 v3, {other}, v2, v2, v1
@@ -533,7 +548,8 @@ v_div_fixup_f32 v8, v8, v2, v1"""
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 def test_a_quotient_below_the_normal_numbers_is_rounded_once(target: str) -> None:
-    """The last step of a division scales: what it gives is the exact sum, scaled, and rounded to what the subnormal numbers hold."""
+    """The last step of a division scales: what it gives is the exact sum, scaled, and rounded to
+    what the subnormal numbers hold."""
     mask = "s_mov_b64 vcc, -1" if lanes(target) == 64 else "s_mov_b32 vcc_lo, -1"
     count = np.arange(lanes(target))
     # halfway between two subnormal numbers, but for a product that is too small to show in the sum
@@ -624,12 +640,18 @@ def test_a_quotient_of_f64_below_the_normal_numbers_is_rounded_once(target: str,
 def test_parts_of_words_are_extended_as_the_operand_says() -> None:
     """By zeros, in instructions for signed numbers too, where it does not say sext."""
     x, y = INTEGERS[0], INTEGERS[1]
-    line = "v_mul_i32_i24_sdwa v4, sext(v1), v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 src1_sel:BYTE_2"
+    line = (
+        "v_mul_i32_i24_sdwa v4, sext(v1), v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_1 "
+        "src1_sel:BYTE_2"
+    )
     (out,) = execute("gfx942", line, {1: x, 2: y}, [4])
     np.testing.assert_array_equal(
         out, by_lane(lambda a, b: signed(a >> 8 & 255, 8) * (b >> 16 & 255), x, y)
     )
-    line = "v_add_u32_sdwa v4, v1, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1 src1_sel:WORD_0"
+    line = (
+        "v_add_u32_sdwa v4, v1, sext(v2) dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:WORD_1 "
+        "src1_sel:WORD_0"
+    )
     (out,) = execute("gfx942", line, {1: x, 2: y}, [4])
     np.testing.assert_array_equal(
         out, by_lane(lambda a, b: (a >> 16) + signed(b & 0xFFFF, 16), x, y)
@@ -670,7 +692,10 @@ def test_functions_of_scalar_registers() -> None:
 def test_halves_in_scalar_registers(name: str, expected: float) -> None:
     x, y, total = (int(np.float16(value).view(np.uint16)) for value in (1.5, -2.5, 7))
     operands = "s8, s9" if name in ("fmac", "minimum", "maximum") else "s9"
-    lines = f"s_mov_b32 s8, {x}\ns_mov_b32 s9, {y}\ns_mov_b32 s10, {total}\ns_{name}_f16 s10, {operands}"
+    lines = (
+        f"s_mov_b32 s8, {x}\ns_mov_b32 s9, {y}\ns_mov_b32 s10, {total}\n"
+        f"s_{name}_f16 s10, {operands}"
+    )
     (out,) = execute("gfx1201", lines, {}, ["s10"])
     assert (out.astype(np.uint16).view(np.float16) == np.float16(expected)).all()
 

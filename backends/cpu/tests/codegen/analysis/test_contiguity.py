@@ -110,7 +110,8 @@ def kernels(compiled: Any, module_of: Any) -> Compiled:
 def arguments_of(
     name: str, block: int, start: int, n: int, m: int, seed: int
 ) -> tuple[list[Any], list[Any]]:
-    """(arguments, the arrays behind them). The data of the kernels that may index below zero start in the middle of an array."""
+    """(arguments, the arrays behind them). The data of the kernels that may index below zero start
+    in the middle of an array."""
     if name == "columns_wrapped":
         data, out = (
             numbers(2 * n * m + 64, seed=seed),

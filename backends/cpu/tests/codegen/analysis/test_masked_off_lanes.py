@@ -1,4 +1,5 @@
-"""Masked-off lanes of a row: skipped where that changes nothing, and else counted by their values."""
+"""Masked-off lanes of a row: skipped where that changes nothing, and else counted by their
+values."""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ def where_flagged(
 
 @pytest.fixture
 def check(module_of: Any, compiled: Any) -> Check:
-    """``check(kernel, other, number=0.0, kind="")``: the kernel, compiled once, against the reference for every count of lanes."""
+    """``check(kernel, other, number=0.0, kind="")``: the kernel, compiled once, against the
+    reference for every count of lanes."""
 
     def agrees(kernel: Any, other: float, number: float = 0.0, kind: str = "") -> None:
         random = np.random.default_rng(5)

@@ -208,7 +208,8 @@ def test_nested_loops_around_a_matmul(n: int, m: int, kernel_agrees: Check) -> N
 
 @device_function
 def sums_in_loops(x, o, n, m, BLOCK: tl.constexpr):
-    """Accumulators that are only added to, of which one is summed after its loop, inside another loop, and under a branch."""
+    """Accumulators that are only added to, of which one is summed after its loop, inside another
+    loop, and under a branch."""
     at = tl.arange(0, BLOCK)
     for i in range(n):
         total = tl.zeros((BLOCK,), tl.float32)
@@ -260,7 +261,8 @@ def test_sums_of_negative_zeros_have_their_sign(
 def test_sums_of_narrow_floats_are_rounded_once(
     element: str, module_of: Any, compiled: Any
 ) -> None:
-    """Of sixteenths of what the sum's last bit is worth, each is lost where it is added on its own."""
+    """Of sixteenths of what the sum's last bit is worth, each is lost where it is added on its
+    own."""
     least = 2.0**-10 if element == "fp16" else 2.0**-7
     type_ = F16 if element == "fp16" else BF16
     x = np.full((16, 64), least / 16, np.float32)

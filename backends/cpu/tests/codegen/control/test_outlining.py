@@ -68,7 +68,8 @@ def reductions(x, out, k, COUNT: tl.constexpr):
 
 @tilewright.jit
 def within(x, out, k, COUNT: tl.constexpr):
-    """A long body of a loop inside a branch, with tiles, pointers and numbers that the loop carries."""
+    """A long body of a loop inside a branch, with tiles, pointers and numbers that the loop
+    carries."""
     lanes = tl.arange(0, 64)
     v = tl.load(x + lanes)
     p = out + tl.program_id(0) * (64 * COUNT + 64)

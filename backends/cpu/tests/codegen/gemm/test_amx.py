@@ -125,7 +125,9 @@ def unit(library: ctypes.CDLL, monkeypatch: Any, tmp_path: Path) -> Any:
 @tw.jit
 def product(
     a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, SUM: tl.constexpr, SALT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr = "ieee",
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PRECISION: tl.constexpr = (
+        "ieee"
+    ),
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -181,7 +183,8 @@ def run(
     sums = tl.float32 if total is np.float32 else tl.int32
     grid = (-(-m // blocks[0]), -(-n // blocks[1]))
     product[grid](
-        given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS), BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2], PRECISION=precision
+        given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS),
+        BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2], PRECISION=precision,
     )  # fmt: skip
     return c
 
@@ -244,7 +247,8 @@ def test_numbers_at_the_ends_of_the_range(unit: TileUnit, kind: Any) -> None:
 
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
 def test_infinities_of_some_programs_and_iterations(unit: TileUnit, precision: str) -> None:
-    """Infinities lie in one iteration of the loop and in the rows of one program; others take the quick way, and none sees what another has packed."""
+    """Infinities lie in one iteration of the loop and in the rows of one program; others take the
+    quick way, and none sees what another has packed."""
     kind = np.float16 if precision == "ieee" else np.float32
     (m, n, k), blocks = (192, 96, 512), (64, 32, 32)
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
@@ -259,7 +263,8 @@ def test_infinities_of_some_programs_and_iterations(unit: TileUnit, precision: s
     np.testing.assert_array_equal(found[~np.isfinite(exact)], exact[~np.isfinite(exact)])
     usual = np.isfinite(exact)
     np.testing.assert_allclose(found[usual], exact[usual], rtol=1e-3, atol=2e-3)
-    # an iteration with infinities, in each of three programs, two blocks of rows each: four loads more
+    # an iteration with infinities, in each of three programs, two blocks of rows each: four loads
+    # more
     assert unit.loads - 2 * finite == 2 * 3 * 2 * 4
 
 
@@ -299,7 +304,8 @@ def test_packed_before_the_launch(unit: TileUnit, kind: Any) -> None:
 
     def launch() -> None:
         product[(1, 2)](
-            a, packed, c, 64, 128, 200, 200, 1, 128, 1, SUM=tl.float32, SALT=0, BLOCK_M=64, BLOCK_N=64, BLOCK_K=64
+            a, packed, c, 64, 128, 200, 200, 1, 128, 1, SUM=tl.float32, SALT=0,
+            BLOCK_M=64, BLOCK_N=64, BLOCK_K=64,
         )  # fmt: skip
 
     launch()

@@ -47,7 +47,8 @@ def draw(kind, shape):
 
 @tw.jit
 def product(
-    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, counts_ptr, rows_ptr, SUM: tl.constexpr, KIND: tl.constexpr, SALT: tl.constexpr,
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, counts_ptr, rows_ptr, SUM: tl.constexpr,
+    KIND: tl.constexpr, SALT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -78,9 +79,9 @@ def product(
         if KIND == "two":
             other = tl.dot(a + a, b, other)
         total = tl.dot(a, b, total)
-        if (
-            KIND == "large"
-        ):  # memory for a while, which is not that of the iterations that wait, whatever that is on this machine
+        if KIND == "large":
+            # memory for a while, which is not that of the iterations that wait, whatever that is on
+            # this machine
             for extent in tl.static_range(2):
                 many = tl.arange(0, 64 << extent)
                 left = (rows[:, None] * 0 + many[None, :] < 128 + start).to(SUM)

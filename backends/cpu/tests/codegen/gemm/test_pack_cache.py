@@ -26,7 +26,8 @@ def set_pace(cycles: int) -> None:
 
 @pytest.fixture(autouse=True)
 def unhurried(tmp_path: Any, monkeypatch: Any) -> Any:
-    """Launches in one thread run all their programs in one call of the kernel's function, however long they take."""
+    """Launches in one thread run all their programs in one call of the kernel's function, however
+    long they take."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     set_pace(1 << 60)
     yield
@@ -86,7 +87,8 @@ def spoiling(
     DEEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Stores zeros over all of B at a program's end: a race that shows which programs read B anew."""
+    """Stores zeros over all of B at a program's end: a race that shows which programs read B
+    anew."""
     rows, columns, inner = (
         tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
         tl.arange(0, N),
@@ -124,7 +126,8 @@ def spoiling_rows(
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """Blocks of rows follow each other faster than those of columns; each program stores zeros over its rows of A at its end."""
+    """Blocks of rows follow each other faster than those of columns; each program stores zeros over
+    its rows of A at its end."""
     rows, columns, inner = (
         tl.program_id(0) % ROWS * BLOCK + tl.arange(0, BLOCK),
         tl.program_id(0) // ROWS * 16 + tl.arange(0, 16),
@@ -247,8 +250,8 @@ def seen(
     BLOCK: tl.constexpr,
     HOW: tl.constexpr,
 ):
-    """Programs read the same addresses in their own way: those with an odd number B transposed, or every other row of it, or each more columns than the one
-    before."""
+    """Programs read the same addresses in their own way: those with an odd number B transposed, or
+    every other row of it, or each more columns than the one before."""
     program = tl.program_id(0)
     rows, columns, inner = (
         program * BLOCK + tl.arange(0, BLOCK),
@@ -307,7 +310,8 @@ def every(
     BLOCK: tl.constexpr,
     OF: tl.constexpr,
 ):
-    """Programs read an operand from the same address on, those with an odd number every second row of it only."""
+    """Programs read an operand from the same address on, those with an odd number every second row
+    of it only."""
     program, both, columns, inner = (
         tl.program_id(0),
         tl.arange(0, BLOCK),

@@ -1,4 +1,5 @@
-"""Matmuls whose mask leaves few columns of a panel: only the vectors that hold them are computed."""
+"""Matmuls whose mask leaves few columns of a panel: only the vectors that hold them are
+computed."""
 
 import sys
 from pathlib import Path

@@ -107,7 +107,7 @@ def test_few_columns_or_rows_keep_as_many_accumulators() -> None:
 def test_scheme_by_features(
     a: object, b: object, features: tuple[str, ...], bits: int, scheme: object
 ) -> None:
-    assert choose_scheme(a, b, hardware("x86-64", bits, 16, *features)) is scheme  # type: ignore[arg-type]
+    assert choose_scheme(a, b, hardware("x86-64", bits, 16, *features)) is scheme
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_scheme_by_features(
 def test_arm_has_schemes_of_its_own(
     a: object, b: object, features: tuple[str, ...], scheme: object
 ) -> None:
-    assert choose_scheme(a, b, hardware("aarch64", 128, 32, *features)) is scheme  # type: ignore[arg-type]
+    assert choose_scheme(a, b, hardware("aarch64", 128, 32, *features)) is scheme
 
 
 TILES = ("amx-tile", "amx-bf16")

@@ -83,7 +83,8 @@ class _Edges:
 
 
 _BOUNDS = [
-    (_M, _N, _K, _K), (19, 30, 11, 11), (1, 1, 1, 1), (0, 5, 5, 5), (5, 0, 5, 5), (7, 33, 0, 0), (20, 48, 5, 13), (32, 17, 13, 5), (-3, 40, 24, 0),
+    (_M, _N, _K, _K), (19, 30, 11, 11), (1, 1, 1, 1), (0, 5, 5, 5), (5, 0, 5, 5), (7, 33, 0, 0),
+    (20, 48, 5, 13), (32, 17, 13, 5), (-3, 40, 24, 0),
     (1, 48, 24, 24), (2, 47, 23, 18),
 ]  # fmt: skip
 
@@ -109,7 +110,8 @@ def test_infinity_in_the_remainder_is_seen_where_it_is_read(
 def test_loop_with_masks_and_masked_store(
     element: Type, bounds: tuple[int, int, int, int], agree: Callable[..., Any]
 ) -> None:
-    """The accumulator starts at zero, is carried, and goes through arithmetic before it is stored."""
+    """The accumulator starts at zero, is carried, and goes through arithmetic before it is
+    stored."""
     edges = _Edges(bounds)
     b, accumulator = edges.b, I32 if element is I8 else F32
     draw = Draw(-9, 9) if element is I8 else Draw(-2, 2, integral=True)
@@ -216,7 +218,8 @@ def test_operands_that_masks_cut_take_little_code(
         k,
     ]
     module = module_of(_masked_product, arguments, optimise=True, M=64, N=128, K=64)
-    # for each operand one loop under its mask; on machines without masks the chunk that its bound cuts, of a row inside, and the one of a row outside
+    # for each operand one loop under its mask; on machines without masks the chunk that its bound
+    # cuts, of a row inside, and the one of a row outside
     for name, loads in (("x86-64-v4", 2), ("x86-64-v3", 4)):
         text = write_module(module, named_target(name), {}).text
         assert len(re.findall(r"call <\d+ x float> @llvm\.masked\.load", text)) == loads
@@ -258,7 +261,8 @@ def test_few_rows_of_narrow_elements(rows: int, element: Type, agree: Callable[.
 
 @pytest.mark.parametrize("columns", [48, 44])
 def test_tile_of_few_rows(columns: int, agree: Callable[..., Any]) -> None:
-    """Without a mask, along K in groups of rows of B and what is left over, and along N in whole vectors and a part of one."""
+    """Without a mask, along K in groups of rows of B and what is left over, and along N in whole
+    vectors and a part of one."""
     kernel = SampleKernel("dot")
     a, b = kernel.load(F32, (3, 21), INTEGRAL), kernel.load(F32, (21, columns), INTEGRAL)
     kernel.store(kernel.b.dot(a, b, kernel.load(F32, (3, columns), INTEGRAL)))
@@ -269,7 +273,8 @@ def test_tile_of_few_rows(columns: int, agree: Callable[..., Any]) -> None:
 def test_few_rows_read_rows_of_b_side_by_side(
     name: str, lanes: int, module_of: Callable[..., Any]
 ) -> None:
-    """The accumulator goes through memory once for eight rows of B, each of whose lines is prefetched once."""
+    """The accumulator goes through memory once for eight rows of B, each of whose lines is
+    prefetched once."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
     text = write_module(
         module_of(_masked_product, [*arguments, 1, 64, 64], optimise=True, M=64, N=128, K=64),
@@ -338,7 +343,8 @@ def test_memory_of_the_remainder_is_not_written(
     compiled: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of operands, which nobody multiplies."""
+    """Neither of the accumulator, which nobody sees there, nor of copies and packed panels of
+    operands, which nobody multiplies."""
     monkeypatch.setattr(stack_slots, "STACK_LIMIT", 0)
     rng = np.random.default_rng(m)
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
@@ -436,7 +442,8 @@ def test_tile_of_few_rows_and_contiguous_columns(
 def test_contiguous_columns_are_read_and_copied_along_k(
     name: str, lanes: int, module_of: Callable[..., Any]
 ) -> None:
-    """Where a mask cuts a tile its copy lies as the tile does, and few rows multiply vectors along K, with no transposition."""
+    """Where a mask cuts a tile its copy lies as the tile does, and few rows multiply vectors along
+    K, with no transposition."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
     text = write_module(
         module_of(_transposed_product, [*arguments, 64, 64, 64], optimise=True, M=64, N=128, K=64),

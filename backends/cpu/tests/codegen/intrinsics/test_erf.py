@@ -49,7 +49,8 @@ def exact(x: np.ndarray) -> np.ndarray:
 
 def ulps(found: np.ndarray, x: np.ndarray) -> np.ndarray:
     right = exact(x)
-    # the unit of the number just below a power of two where the exact result is just below it: frexp, not the rounded result, tells
+    # the unit of the number just below a power of two where the exact result is just below it:
+    # frexp, not the rounded result, tells
     exponent = np.maximum(np.frexp(right)[1] - 1, -126)
     return np.abs(found.astype(np.float64) - right) / np.ldexp(1.0, exponent - 23)
 

@@ -1,4 +1,5 @@
-"""Elementwise arithmetic at its edges: undefined results do not stop the process, others are exact."""
+"""Elementwise arithmetic at its edges: undefined results do not stop the process, others are
+exact."""
 
 from __future__ import annotations
 
@@ -355,9 +356,9 @@ def test_narrow_float_tiles(name: str, n: int, same_as_reference: Check, module_
 
     def data() -> np.ndarray:
         numbers = (rng.standard_normal(64) * 4).astype(np.float64)
-        if (
-            size == "u1"
-        ):  # which of two NaNs is the greater one, and so the sign that it has, is the machine's choice
+        if size == "u1":
+            # which of two NaNs is the greater one, and so the sign that it has, is the machine's
+            # choice
             known = decode(np.arange(256, dtype=np.uint8), element)
             numbers = np.clip(
                 numbers, -np.max(known[np.isfinite(known)]), np.max(known[np.isfinite(known)])

@@ -29,7 +29,10 @@ kernel @exponentials(%x: ptr<f32>, %total: ptr<f32>, %out: ptr<f16>, %count: i32
 }}
 """
 _ONCE = "  store %to, %narrow\n"
-_IN_A_LOOP = "  %zero = constant 0 : i32\n  %one = constant 1 : i32\n  for %zero, %count, %one body(%j: i32) {\n    store %to, %narrow\n    yield\n  }\n"
+_IN_A_LOOP = (
+    "  %zero = constant 0 : i32\n  %one = constant 1 : i32\n"
+    "  for %zero, %count, %one body(%j: i32) {\n    store %to, %narrow\n    yield\n  }\n"
+)
 
 
 def _analysed(read: str) -> tuple[Analysis, dict[str, Value]]:

@@ -1,4 +1,5 @@
-"""Moving elements: shapes of every rank, and reductions and scans of several tiles along every axis."""
+"""Moving elements: shapes of every rank, and reductions and scans of several tiles along every
+axis."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ def shapes(draw: Any) -> tuple[int, ...]:
 
 
 def moved(data: Any) -> tuple[Module, int, int]:
-    """A module that loads a tile, moves its elements through random operations of ranks 1 to 5 and stores it; with the sizes of input and output."""
+    """A module that loads a tile, moves its elements through random operations of ranks 1 to 5 and
+    stores it; with the sizes of input and output."""
     shape = data.draw(shapes().filter(lambda s: np.prod(s) <= 2048))
     count = int(np.prod(shape))
     function = Function(
@@ -145,7 +147,8 @@ def test_random_chains_of_moves(data: Any, same_as_reference: Check) -> None:
     same_as_reference(module, [numbers(count), np.zeros(total, np.int32)])
 
 
-# ---- scans of several tiles whose combination does not commute, and reductions, which may take any order
+# ---- scans of several tiles whose combination does not commute, and reductions, which may take any
+# order
 
 
 @device_function
@@ -241,7 +244,8 @@ def test_softmax_of_a_tile_with_one_row(n: int, kernel_agrees: Check) -> None:
 def test_sums_of_a_transposed_tile_with_itself_are_linear_in_the_number_of_operations(
     compiled: Any,
 ) -> None:
-    """Each level reads the one before along both ways round: code must not double with every level."""
+    """Each level reads the one before along both ways round: code must not double with every
+    level."""
     sizes = []
     for levels in (4, 8, 16):
         function = Function("levels", [PointerType(F32)], argument_names=["x"], location=None)

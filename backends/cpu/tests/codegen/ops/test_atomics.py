@@ -87,7 +87,8 @@ def test_scopes(scope: str, agree: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("element", [I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64], ids=str)
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 def test_compare_and_swap(element: Type, order: str, agree: Callable[..., Any]) -> None:
-    """About half of the lanes find what they compare with; floats compare as bits, so NaN is found."""
+    """About half of the lanes find what they compare with; floats compare as bits, so NaN is
+    found."""
     values = (
         Draw(array=lambda rng, count: rng.integers(0, 2, count))
         if isinstance(element, IntType)
@@ -154,7 +155,8 @@ def test_unread_result(agree: Callable[..., Any]) -> None:
     ids=str,
 )
 def test_threads_lose_no_update(kind: str, element: Type, total: float, compiled: Any) -> None:
-    """20000 programs on four threads. Narrow floats stop growing where one is half a unit in the last place: at 2048 (f16) and 256 (bf16)."""
+    """20000 programs on four threads. Narrow floats stop growing where one is half a unit in the
+    last place: at 2048 (f16) and 256 (bf16)."""
     kernel = SampleKernel("atomic_rmw")
     b = kernel.b
     base = kernel.pointer(element, (1,), output=True)

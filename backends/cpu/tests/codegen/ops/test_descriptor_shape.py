@@ -156,6 +156,9 @@ def test_extents_fit_what_kernels_read_them_as() -> None:
     assert TensorDescriptor(base, (2**31 - 1,), (1,), [4]).shape == [2**31 - 1]
     with pytest.raises(
         ValueError,
-        match=r"extents must be below 2\*\*31, not \[2147483648\]; describe the tensor with more dimensions",
+        match=(
+            r"extents must be below 2\*\*31, not \[2147483648\]; describe the tensor with more "
+            r"dimensions"
+        ),
     ):
         TensorDescriptor(base, (2**31,), (1,), [4])

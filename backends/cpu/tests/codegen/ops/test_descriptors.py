@@ -1,4 +1,5 @@
-"""Blocks of tensors through descriptors: every place relative to the bounds, strides, padding, row lists."""
+"""Blocks of tensors through descriptors: every place relative to the bounds, strides, padding, row
+lists."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def _made(
     pitch: Sequence[int] = (),
     **named: Any,
 ) -> Value:
-    """A descriptor of a tensor of extents ``tensor`` that lies in an array with ``pitch`` extents (as wide or wider)."""
+    """A descriptor of a tensor of extents ``tensor`` that lies in an array with ``pitch`` extents
+    (as wide or wider)."""
     pitch = tuple(pitch) or tuple(tensor)
     output = named.pop("output", False)
     draw = named.pop("draw", ANY)
@@ -127,7 +129,8 @@ def test_descriptor_arguments(
 
 
 def test_last_axis_with_a_stride(agree: Callable[..., Any]) -> None:
-    """Elements that do not follow each other: a stride known when compiling, and one that is an argument."""
+    """Elements that do not follow each other: a stride known when compiling, and one that is an
+    argument."""
     for known in (True, False):
         kernel = SampleKernel("descriptor")
         strides = [

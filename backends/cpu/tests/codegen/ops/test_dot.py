@@ -1,4 +1,5 @@
-"""Matmuls: every element type, odd and small extents, transposed, widened operands, accumulators."""
+"""Matmuls: every element type, odd and small extents, transposed, widened operands,
+accumulators."""
 
 from __future__ import annotations
 

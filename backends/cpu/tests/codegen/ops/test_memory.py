@@ -144,7 +144,8 @@ def test_softmax_of_every_length_in_place(n: int, same_as_reference: Check) -> N
 @pytest.mark.parametrize("special", [-np.inf, np.inf, np.nan])
 @pytest.mark.parametrize("count", [1, 17, 40])
 def test_softmax_of_special_rows(special: float, count: int, same_as_reference: Check) -> None:
-    """Rows that are all one special number, and rows that have one: what masked-off lanes stand for must not hide NaN."""
+    """Rows that are all one special number, and rows that have one: what masked-off lanes stand for
+    must not hide NaN."""
     x = np.random.default_rng(1).standard_normal(3 * 40).astype(np.float32)
     x[:count] = special
     x[40 + count // 2] = special
@@ -152,7 +153,8 @@ def test_softmax_of_special_rows(special: float, count: int, same_as_reference: 
 
 
 def copy_text(offsets: str, value: str = "") -> str:
-    """A kernel that stores the first 64 elements, or something made of them, at offsets made of ``%i`` (0 .. 63)."""
+    """A kernel that stores the first 64 elements, or something made of them, at offsets made of
+    ``%i`` (0 .. 63)."""
     return f"""
 kernel @move(%x: ptr<i32>, %y: ptr<i32>) {{
   %i = arange {{start = 0, end = 64}} : tile<64xi32>
@@ -190,10 +192,15 @@ def test_a_shift_in_place_reads_everything_first(same_as_reference: Check) -> No
 
 
 def test_a_load_is_not_moved_past_a_store_that_may_alias(same_as_reference: Check) -> None:
-    """Both arguments are one array: the second store must see the elements from before the first."""
+    """Both arguments are one array: the second store must see the elements from before the
+    first."""
     text = copy_text(
         "  %q = addptr %ys, %i : tile<64xptr<i32>>",
-        "  %v1 = add %v, %one : tile<64xi32>\n  store %q, %v1\n  %j = sub %last, %i : tile<64xi32>\n  %r = addptr %ys, %j : tile<64xptr<i32>>\n  store %r, %v",
+        (
+            "  %v1 = add %v, %one : tile<64xi32>\n  store %q, %v1\n"
+            "  %j = sub %last, %i : tile<64xi32>\n  %r = addptr %ys, %j : tile<64xptr<i32>>\n"
+            "  store %r, %v"
+        ),
     )
     same_as_reference(text, [numbers(64), numbers(64, seed=1)])
     from tilewright.ir.parser import parse_module
@@ -264,7 +271,8 @@ kernel @transpose(%x: ptr<f32>) {
 
 
 def block_text(mask: str, other: str = "") -> str:
-    """A kernel that moves a 16 x 24 block of matrices with 40 columns under a mask made of row and column numbers."""
+    """A kernel that moves a 16 x 24 block of matrices with 40 columns under a mask made of row and
+    column numbers."""
     return f"""
 kernel @block(%x: ptr<i32>, %y: ptr<i32>, %m: i32, %n: i32) {{
   %i = arange {{start = 0, end = 16}} : tile<16xi32>
@@ -379,7 +387,8 @@ kernel @indexed(%x: ptr<i32>, %index: ptr<i32>, %y: ptr<i32>, %stride: i32) {
 
 
 def test_an_index_that_wraps_around(same_as_reference: Check) -> None:
-    """``(start + arange) % n`` as an offset: where it wraps it must not be taken for consecutive."""
+    """``(start + arange) % n`` as an offset: where it wraps it must not be taken for
+    consecutive."""
     text = """
 kernel @wrap(%x: ptr<i32>, %y: ptr<i32>, %start: i32, %n: i32) {
   %i = arange {start = 0, end = 32} : tile<32xi32>
@@ -458,7 +467,10 @@ kernel @flags(%x: ptr<i1>, %y: ptr<i1>, %n: i32) {
 def test_a_volatile_load_is_read_where_it_stands(same_as_reference: Check) -> None:
     text = copy_text(
         "",
-        "  %u = load %p {volatile = true} : tile<64xi32>\n  store %p, %one\n  %q = addptr %ys, %i : tile<64xptr<i32>>\n  store %q, %u",
+        (
+            "  %u = load %p {volatile = true} : tile<64xi32>\n  store %p, %one\n"
+            "  %q = addptr %ys, %i : tile<64xptr<i32>>\n  store %q, %u"
+        ),
     )
     same_as_reference(text, [numbers(64), numbers(64, seed=1)])
 
@@ -544,7 +556,8 @@ def test_a_scalar_truth_is_any_byte_but_zero(compiled: Any) -> None:
 
     run = compiled(
         parse_module(
-            "tilewright.ir 1.0\nkernel @k(%x: ptr<i1>, %o: ptr<i8>) {\n%a = load %x : i1\n%b = cast %a : i8\nstore %o, %b\nreturn\n}"
+            "tilewright.ir 1.0\nkernel @k(%x: ptr<i1>, %o: ptr<i8>) {\n%a = load %x : i1\n"
+            "%b = cast %a : i8\nstore %o, %b\nreturn\n}"
         )
     )
     for byte in (0, 1, 2, 254, 255):

@@ -103,7 +103,8 @@ def test_gather(
 
 
 def test_gather_out_of_range_reads_nothing_else(compiled: Any, guarded: Any) -> None:
-    """Undefined, but it must neither trap nor reach other memory: every value is one of the tile's."""
+    """Undefined, but it must neither trap nor reach other memory: every value is one of the
+    tile's."""
     for index_type, width in ((I64, 64), (I32, 5)):
         kernel = SampleKernel("gather")
         kernel.store(

@@ -1,4 +1,5 @@
-"""Reductions, scans and matmuls in a stated order: the reference's bits, whatever the tile's shape."""
+"""Reductions, scans and matmuls in a stated order: the reference's bits, whatever the tile's
+shape."""
 
 from __future__ import annotations
 

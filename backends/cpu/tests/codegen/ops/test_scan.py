@@ -34,7 +34,8 @@ _SHAPES = [
 def test_sums(
     type_: Type, shape: tuple[int, ...], axis: int, reverse: bool, agree: Callable[..., Any]
 ) -> None:
-    """Sums of small integers are exact; those of a narrow float that grow past it are not, so there it is the maximum."""
+    """Sums of small integers are exact; those of a narrow float that grow past it are not, so there
+    it is the maximum."""
     kernel = SampleKernel("scan")
     operation = "max" if type_ is BF16 and shape[axis] > 32 else "add"
     tile = kernel.load(type_, shape, INTEGRAL if isinstance(type_, FloatType) else ANY)

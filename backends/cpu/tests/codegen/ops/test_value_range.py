@@ -117,7 +117,8 @@ def test_one_element_that_overflows_is_reported(
     edge: int,
     extents: tuple[int, int],
 ) -> None:
-    """Elements about where a result begins to overflow, at the first and the last place and between, among small ones."""
+    """Elements about where a result begins to overflow, at the first and the last place and
+    between, among small ones."""
     info, random, seen = np.iinfo(dtype), np.random.default_rng(edge), set()
     numbers = {
         edge - 1,
@@ -228,7 +229,8 @@ def behind_a_product_that_wraps(x, y, out, ROWS: tl.constexpr, COLUMNS: tl.const
 
 
 def test_a_product_that_may_wrap_has_no_range() -> None:
-    """2**31 and a little more is less than the least number when it wraps around and 5000 is taken from it, and would not be if it did not."""
+    """2**31 and a little more is less than the least number when it wraps around and 5000 is taken
+    from it, and would not be if it did not."""
     for number, wild in ((46340, False), (46341, True)):
         x, (y, out) = np.full((1, 1024), number, np.int32), np.zeros((2, 1, 1024), np.int32)
         with (

@@ -25,7 +25,8 @@ def numbers(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(count).astype(np.float32)
 
 
-# Each kernel reaches the elements start .. start + BLOCK - 1 of the argument it is named for, and nothing else that is not inside.
+# Each kernel reaches the elements start .. start + BLOCK - 1 of the argument it is named for, and
+# nothing else that is not inside.
 
 
 @device_function
@@ -158,7 +159,8 @@ def transposes(x, y, start, n, BLOCK: tl.constexpr):
 
 
 KERNELS = [
-    stores, loads, loads_volatile, masked_by_bound, masked_otherwise, backwards, gathers, scatters, scalars, stores_scalars, atomics, described,
+    stores, loads, loads_volatile, masked_by_bound, masked_otherwise, backwards, gathers, scatters,
+    scalars, stores_scalars, atomics, described,
     stores_described, carried, chosen, calls, reduces, multiplies, transposes,
 ]  # fmt: skip
 LAST = COUNT - BLOCK
@@ -292,7 +294,10 @@ def test_a_launch_raises_with_kernel_line_argument_and_program(
     rows[(3,)](out, 1000, BLOCK=256, backend="cpu")
     with pytest.raises(
         KernelError,
-        match=rf"kernel rows: store outside the memory of argument 'out_ptr' at .*:{line}:4 .*program \(3, 0, 0\)",
+        match=(
+            rf"kernel rows: store outside the memory of argument 'out_ptr' at .*:{line}:4 "
+            r".*program \(3, 0, 0\)"
+        ),
     ):
         rows[(4,)](out, 1000, BLOCK=256, backend="cpu")
 

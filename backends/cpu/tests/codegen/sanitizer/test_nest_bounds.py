@@ -137,7 +137,8 @@ def test_reports_if_and_only_if_an_active_lane_is_outside(
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", [stores, loads, reduces], ids=lambda kernel: kernel.__name__)
 def test_one_lane(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
-    """The lane alone, on or off, that is outside: the first and the last of the tile, of a row, and of a column."""
+    """The lane alone, on or off, that is outside: the first and the last of the tile, of a row, and
+    of a column."""
     run, (height, width) = checked(kernel, *extents), extents
     for row, column in {
         (0, 0),
@@ -210,7 +211,8 @@ def test_an_array_of_no_elements(kernel: Any, checked: Any, guarded: Any) -> Non
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_offsets_that_overflow(kernel: Any, checked: Any, guarded: Any) -> None:
-    """Of 17 rows 2**28 elements apart the last one is, in 32 bits, where the first one is, those between are not."""
+    """Of 17 rows 2**28 elements apart the last one is, in 32 bits, where the first one is, those
+    between are not."""
     run = checked(kernel, 32, 4)
     flags, y = np.ones((32, 4), np.int8), np.zeros(4, np.float32)
     for rows, wild in ((1, False), (2, True), (16, True), (17, True), (32, True)):
@@ -230,7 +232,8 @@ def wrapping_bound(y, start, n, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 
 def test_bounds_that_overflow(module_of: Any, compiled: Any, guarded: Any) -> None:
-    """Rows beyond those that a bound admits, which it admits again where what it compares wraps around."""
+    """Rows beyond those that a bound admits, which it admits again where what it compares wraps
+    around."""
     run = compiled(
         module_of(wrapping_bound, [np.zeros(4, np.float32), 0, 0], ROWS=16, COLUMNS=4),
         {"debug": True},
@@ -304,7 +307,8 @@ def in_parts_across_axes(y, flags, a, b, step, ROWS: tl.constexpr, COLUMNS: tl.c
 def test_parts_whose_overflows_cancel_at_the_corners(
     kernel: Any, module_of: Any, compiled: Any, guarded: Any
 ) -> None:
-    """Rows between the first and the last one are far outside: of two parts of their addresses one has wrapped around, in the last rows both have."""
+    """Rows between the first and the last one are far outside: of two parts of their addresses one
+    has wrapped around, in the last rows both have."""
     flags = np.ones((16, 4), np.int8)
     run = compiled(
         module_of(kernel, [np.zeros(4, np.float32), flags, 0, 0, 0], ROWS=16, COLUMNS=4),
@@ -335,7 +339,8 @@ def strided(x, y, rows, down, right, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     "far", [2**59, -(2**59), 2**61, -(2**61), 2**62, -(2**62), 2**63 - 1, -(2**63), 2**58, 2**60]
 )
 def test_strides_of_any_size(far: int, module_of: Any, compiled: Any, guarded: Any) -> None:
-    """Rows so far from each other that their distances overflow: some of them come back to where the first one is."""
+    """Rows so far from each other that their distances overflow: some of them come back to where
+    the first one is."""
     x, y = np.arange(16, dtype=np.float32), np.zeros(16 * 4, np.float32)
     run = compiled(
         module_of(strided, [x, y, 0, 0, 0], {"down": "i64", "right": "i64"}, ROWS=16, COLUMNS=4),
@@ -385,7 +390,8 @@ def chosen(x, y, flags, which, start, BLOCK: tl.constexpr):
 
 
 def test_both_corners_are_in_the_same_argument(module_of: Any, compiled: Any) -> None:
-    """A span from one argument's memory into another's is outside, even where every lane is in one of them."""
+    """A span from one argument's memory into another's is outside, even where every lane is in one
+    of them."""
     memory, flags = np.zeros(256, np.float32), np.ones(64, np.int8)
     run = compiled(module_of(chosen, [memory, memory, flags, 0, 0], BLOCK=64), {"debug": True})
     first, second = memory[:64].copy(), memory[128:192].copy()
@@ -438,7 +444,8 @@ def goes_on(x, y, flags, start, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 
 @pytest.fixture
 def exact_checks_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code that is compiled now takes every lane for outside that is looked at on its own, or among those of its row; a single row may be looked at as one."""
+    """Code that is compiled now takes every lane for outside that is looked at on its own, or among
+    those of its row; a single row may be looked at as one."""
     from tilewright_cpu.codegen.sanitizer import bounds
 
     monkeypatch.setattr(
@@ -478,7 +485,8 @@ def test_whole_tiles_that_are_inside_are_looked_at_by_their_corners_alone(
     run = compiled(
         module_of(kernel, [y, flags, 0, 0, 0, 0, 0], ROWS=height, COLUMNS=width), {"debug": True}
     )
-    # rows of a store that a bound leaves out are passed over; those of what is read and kept are written as at an edge
+    # rows of a store that a bound leaves out are passed over; those of what is read and kept are
+    # written as at an edge
     for rows in (height, max(1, height - 1)) if kernel in (stores, stores_rows) else (height,):
         for columns in (width, max(1, width - 1)):
             run([y, flags.copy(), 0, rows, columns, width, 1])
@@ -593,7 +601,8 @@ def page_end() -> Any:
 def test_arrays_at_the_end_of_a_page(
     kernel: Any, extents: tuple[int, int], checked: Any, page_end: Any
 ) -> None:
-    """Whole tiles and cut ones, inside to the last byte, one element beyond, and with lanes that are off far beyond."""
+    """Whole tiles and cut ones, inside to the last byte, one element beyond, and with lanes that
+    are off far beyond."""
     run, (height, width) = checked(kernel, *extents), extents
     y = page_end(np.zeros(height * width, np.float32))
     ones = np.ones(extents, np.int8)
@@ -670,6 +679,9 @@ def test_views_reach_their_elements_and_no_others(view: Any) -> None:
     flags[rows - 1] = 1
     with pytest.raises(
         KernelError,
-        match=rf"kernel scale: load outside the memory of argument 'x_ptr' at .*:{line}:\d+.*program \({(rows - 1) // 8}, 0, 0\)",
+        match=(
+            r"kernel scale: load outside the memory of argument 'x_ptr' at "
+            rf".*:{line}:\d+.*program \({(rows - 1) // 8}, 0, 0\)"
+        ),
     ):
         run(far, flags)

@@ -105,7 +105,8 @@ def expanded(formats: tuple[str, str], has: tuple[bool, bool], form: int) -> Mod
 
 
 def drawn(rng: np.random.Generator, format_: str, rows: int, power: int = 0) -> tuple[Array, Array]:
-    """Finite elements of every size [TRIPS, rows, K], subnormal ones too, and what they stand for."""
+    """Finite elements of every size [TRIPS, rows, K], subnormal ones too, and what they stand
+    for."""
     if format_ == "e2m1":
         given = rng.integers(0, 256, (TRIPS, rows, K // 2)).astype(np.uint8)
         return given, np.stack([E2M1[given & 15], E2M1[given >> 4]], -1).reshape(TRIPS, rows, K)
@@ -205,7 +206,8 @@ def test_threads_compute_them(
 @pytest.mark.parametrize("format_", ["e2m1", "e4m3", "e5m2"])
 @pytest.mark.parametrize("end", [0, 1])
 def test_the_ends_of_safe_codes_keep_all_bits(format_: str, end: int) -> None:
-    """Times a scale within, every element is itself in bf16, and normal, and in f16; one step further one is not."""
+    """Times a scale within, every element is itself in bf16, and normal, and in f16; one step
+    further one is not."""
     values = (
         E2M1
         if format_ == "e2m1"
@@ -233,7 +235,8 @@ def test_without_scales_nothing_is_tested() -> None:
 
 @pytest.mark.parametrize(("special", "where"), [(np.inf, 0), (np.nan, 0), (-np.inf, 1)])
 def test_what_is_not_finite_beside_such_scales(special: float, where: int) -> None:
-    """An infinite element, or one that is NaN, spoils its row or column alone, beside elements of other windows of exponents; so does a scale."""
+    """An infinite element, or one that is NaN, spoils its row or column alone, beside elements of
+    other windows of exponents; so does a scale."""
     a, b = (
         np.full((TRIPS, M, K), 1024, ml_dtypes.float8_e5m2),
         np.full((TRIPS, N, K), 1, ml_dtypes.float8_e5m2),

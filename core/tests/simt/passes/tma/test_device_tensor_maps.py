@@ -220,7 +220,8 @@ def of_heads(
     HEAD: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):
-    """Attention of one block of queries of each head, of whose tensors descriptors are made anew."""
+    """Attention of one block of queries of each head, of whose tensors descriptors are made
+    anew."""
     rows, dims = tl.arange(0, BM), tl.arange(0, HEAD)
     for head in range(heads):
         size = n + head * BN

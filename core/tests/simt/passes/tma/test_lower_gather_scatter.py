@@ -1,4 +1,5 @@
-"""Rows through kept descriptors on the emulated machine: against the reference interpreter, and where they are waited for."""
+"""Rows through kept descriptors on the emulated machine: against the reference interpreter, and
+where they are waited for."""
 
 from __future__ import annotations
 

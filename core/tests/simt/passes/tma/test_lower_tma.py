@@ -1,4 +1,5 @@
-"""Loads and stores through descriptors that a target keeps, in no pipelined loop: text in, text out."""
+"""Loads and stores through descriptors that a target keeps, in no pipelined loop: text in, text
+out."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from tilewright.simt.target.copy_mechanism import BARRIER, CopyMechanism
 
 OPTIONS = {"num_warps": 2, "num_stages": 3}
 WRITTEN = ["layouts", "select", "schedule", "expand", "blocks"]
-HEAD = "tilewright.ir 1.0\n\nkernel @k(%d: desc<4x8xf32>, %p: ptr<f32>, %m: i64, %n: i64, %sm: i64, %sn: i64, %i: i32) {\n  %0 = constant 0 : i32\n"
+HEAD = (
+    "tilewright.ir 1.0\n\n"
+    "kernel @k(%d: desc<4x8xf32>, %p: ptr<f32>, %m: i64, %n: i64, %sm: i64, %sn: i64, %i: i32) "
+    "{\n  %0 = constant 0 : i32\n"
+)
 
 
 def _never(*arguments: Any) -> None:
@@ -100,7 +105,10 @@ def test_a_load_waits_for_a_phase_that_what_is_around_it_carries() -> None:
 
 
 def test_a_store_is_waited_for() -> None:
-    body = "  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n  descriptor_store %d, offsets=[%i, %0], %x\n"
+    body = (
+        "  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n"
+        "  descriptor_store %d, offsets=[%i, %0], %x\n"
+    )
     assert (
         lines(written(body))[3:]
         == """  %1 = simt.buffer {alignment = 128} : buffer<1 x 4x8xf32>
@@ -115,7 +123,10 @@ def test_a_store_is_waited_for() -> None:
 
 
 def test_each_load_has_a_barrier_object_of_its_own() -> None:
-    load = "  %x{0} = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n  descriptor_store %d, offsets=[%0, %0], %x{0}\n"
+    load = (
+        "  %x{0} = descriptor_load %d, offsets=[%i, %0] : tile<4x8xf32>\n"
+        "  descriptor_store %d, offsets=[%0, %0], %x{0}\n"
+    )
     module = written(load.format(1) + load.format(2))
     assert sum("barriers<2>" in line for line in lines(module)) == 1
     expected = [
@@ -208,7 +219,10 @@ def test_what_was_stored_through_a_descriptor_is_there_for_its_pointer() -> None
 def test_what_a_target_cannot_copy_is_said(target: Blocks, operation: str, message: str) -> None:
     with pytest.raises(LoweringError, match=message):
         written(
-            f"  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n  %q = splat %p : tile<4x8xptr<f32>>\n  {operation}\n",
+            (
+                "  %f = constant 1.0 : f32\n  %x = splat %f : tile<4x8xf32>\n"
+                f"  %q = splat %p : tile<4x8xptr<f32>>\n  {operation}\n"
+            ),
             target=target,
         )
 
@@ -250,7 +264,10 @@ def test_of_loads_that_are_copied_in_different_ways_those_of_most_bytes_are_pipe
     ] == form
     told = [text for operation, text in notes_of(module.kernel) if operation is loads[0]]
     assert told == [
-        "descriptor_load is not pipelined: most of what the loop loads is copied in another way than by 'blocks'"
+        (
+            "descriptor_load is not pipelined: most of what the loop loads is copied in another "
+            "way than by 'blocks'"
+        )
     ]
     module = written(MIXED, target=Blocks(copy_widths=widths))
     assert names(module).count("simt.block_load_start") == 1 and "descriptor_load" not in names(

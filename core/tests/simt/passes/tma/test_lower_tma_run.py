@@ -1,4 +1,5 @@
-"""Loads and stores through kept descriptors on the emulated machine, wherever they stand: against the reference interpreter."""
+"""Loads and stores through kept descriptors on the emulated machine, wherever they stand: against
+the reference interpreter."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def scaled_and_read(a, c, n):
         c.store([0, 0], a.load([i * 8, 0]) + c.load([0, 0]))
 
 
-#: Bytes of shared memory -> (pieces, slots) of a tile of 8 x 128 f32 that is stored twice in a loop, beside one that is loaded.
+#: Bytes of shared memory -> (pieces, slots) of a tile of 8 x 128 f32 that is stored twice in a
+#: loop, beside one that is loaded.
 ROOM = {
     64 * 1024: (1, 2),
     4096 + 4096 + 64: (1, 1),

@@ -1,5 +1,5 @@
-"""Loads at pointers that are raised to TMA copies, on the emulated machine: results are those of NumPy, whenever copies end, and nothing outside the
-matrices is seen or touched."""
+"""Loads at pointers that are raised to TMA copies, on the emulated machine: results are those of
+NumPy, whenever copies end, and nothing outside the matrices is seen or touched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def product(
     block: tuple[int, int, int] = (16, 8, 8),
     **options: Any,
 ) -> list[str]:
-    """Run a kernel on matrices of small whole numbers amid NaNs; the operations of what was compiled."""
+    """Run a kernel on matrices of small whole numbers amid NaNs; the operations of what was
+    compiled."""
     m, n, k = shape
     rng = np.random.default_rng(m * n + k)
     a, b = (rng.integers(-3, 4, extents).astype(np.float16) for extents in ((m, k), (k, n)))

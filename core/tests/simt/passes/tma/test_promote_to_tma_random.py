@@ -25,7 +25,8 @@ SIDE = 8
 @device_function
 def anyhow(
     a, b, c, M, K, step, batch, first, ahead,
-    ROWS: tl.constexpr, ABOVE: tl.constexpr, DEPTH: tl.constexpr, INNER: tl.constexpr, STORE: tl.constexpr,
+    ROWS: tl.constexpr, ABOVE: tl.constexpr, DEPTH: tl.constexpr, INNER: tl.constexpr,
+    STORE: tl.constexpr,
     TURNED: tl.constexpr, CARRIED: tl.constexpr, SHIFT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     tl.assume(first >= 0)

@@ -19,7 +19,8 @@ from tilewright.testing.toy_targets import BulkTarget
 
 @device_function
 def squares(a, c, m, n, step, table, CASE: tl.constexpr):
-    """Sums of squares of blocks; how they are addressed, and what becomes of the sums, is the case."""
+    """Sums of squares of blocks; how they are addressed, and what becomes of the sums, is the
+    case."""
     rows, inner = tl.program_id(0) * 16 + tl.arange(0, 16), tl.arange(0, 16)
     lower = tl.program_id(0) * 16 - 16
     total = tl.zeros((16, 16), dtype=tl.float32)
@@ -164,7 +165,9 @@ REASONS = {
     "address from memory": "its addresses do not begin at an argument of the kernel",
     "no rows": "its addresses are not known to be sums of multiples of its coordinates",
     "broadcast": "along axis 0 all addresses are the same",
-    "strided": "along no axis its addresses are known to be consecutive: the strides are `step` and 2",
+    "strided": (
+        "along no axis its addresses are known to be consecutive: the strides are `step` and 2"
+    ),
     "other": "it is volatile, or yields something else than zero where its mask is false",
     "ragged": "its mask is not made of bounds on its coordinates alone",
     "switched": "its mask is not made of bounds on its coordinates alone",
@@ -175,14 +178,29 @@ REASONS = {
     "shifted before": "it may begin before the tensor along axis 1",
     "backwards": "along axis 0 it reads backwards",
     "stride by program": "the stride of axis 0 is not known at launch",
-    "odd place": "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: tl.program_id(1) is no multiple of 8",
-    "odd places": "16 bytes: the factor 4 is no multiple of 8 and tl.program_id(1) is no multiple of 8",
-    "constant stride": "the stride of axis 0 is not known to be a multiple of 16 bytes: the constant 100 is no multiple of 8",
-    "product of strides": "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be a multiple of 2 (launches state it",
+    "odd place": (
+        "the place along axis 1 where blocks begin is not known to be a multiple of 16 bytes: "
+        "tl.program_id(1) is no multiple of 8"
+    ),
+    "odd places": (
+        "16 bytes: the factor 4 is no multiple of 8 and tl.program_id(1) is no multiple of 8"
+    ),
+    "constant stride": (
+        "the stride of axis 0 is not known to be a multiple of 16 bytes: the constant 100 is no "
+        "multiple of 8"
+    ),
+    "product of strides": (
+        "the stride of axis 0 is not known to be a multiple of 16 bytes: `n` is not known to be "
+        "a multiple of 2 (launches state it"
+    ),
     "written": "the kernel, or one that it waits for, may write to the tensor",
     "flag": "the kernel, or one that it waits for, may write to the tensor",
-    "taken where more holds": "its addresses are not known to be sums of multiples of its coordinates",
-    "from nowhere": "its addresses begin at a distance from the argument that is along none of its axes",
+    "taken where more holds": (
+        "its addresses are not known to be sums of multiples of its coordinates"
+    ),
+    "from nowhere": (
+        "its addresses begin at a distance from the argument that is along none of its axes"
+    ),
     "rows are summed": "its coordinates wrap around along axis 0, which dot at",
     "rows are stored": "its coordinates wrap around along axis 0, which store at",
     "stored to another end": "its coordinates wrap around along axis 0, which store at",
