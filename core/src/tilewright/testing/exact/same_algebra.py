@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -106,7 +106,8 @@ def same_algebra(
         arguments: of kernel a, by position or by name: arrays of NumPy or PyTorch, and numbers.
         arguments_b: of kernel b, where they differ; an array in both is one argument, of which each
             kernel has a copy, and only those arrays are compared.
-        grid, grid_b: of the kernels, as in a launch; ``grid_b`` is ``grid`` where None.
+        grid, grid_b: of the kernels, as in a launch, but not of functions; ``grid_b`` is ``grid``
+            where None.
         constants, constants_b: constexpr arguments and launch options; those of kernel b are
             kernel a's where None.
         seed: of the payloads.
@@ -159,12 +160,12 @@ def same_algebra(
 
 
 def _run(
-    kernel: Callable[..., Any],
+    kernel: Any,
     given: list[Any] | dict[str, Any],
     grid: Any,
     constants: Mapping[str, Any],
 ) -> None:
-    launch: Any = kernel if grid is None else kernel[grid]  # type: ignore[index]
+    launch: Any = kernel[grid] if hasattr(kernel, "__getitem__") else kernel
     if isinstance(given, dict):
         launch(**given, **constants)
     else:
