@@ -256,7 +256,7 @@ def plot(rows: list[tuple[str, dict[str, float]]]) -> list[str]:
 
 
 def what_next() -> list[str]:
-    """What to try after the demo, as commands that work from the folder it was started in."""
+    """Print suggestions after the demo, as commands for the folder it was started in."""
     examples = Path(__file__).resolve().parent
     beside = Path(sys.executable).with_name("tilewright")
     places = {

@@ -14,7 +14,7 @@ from tilewright_conformance.suite.session import Session, Subject
 
 
 def _is_there(name: str) -> bool:
-    """Whether a backend has a device here."""
+    """Return whether a backend has a device here."""
     try:
         found = registry().get(name)
         return not found.manifest.status and bool(found.call("tilewright_devices"))

@@ -84,7 +84,7 @@ def run(program, folder, **environment):
 
 
 def is_gone(process):
-    """Whether a process ends."""
+    """Return whether a process ends."""
     until = time.monotonic() + GUARD
     while time.monotonic() < until:
         try:

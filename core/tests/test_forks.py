@@ -64,7 +64,7 @@ def test_a_fork_within_set_up_does_not_wait_for_itself():
 
 
 def test_a_fork_waits_no_longer_than_it_has_patience(monkeypatch):
-    """What is set up may wait for what the forking thread holds."""
+    """The setup may wait for a lock that the forking thread holds."""
     monkeypatch.setattr(forks, "PATIENCE", 0.05)
     held, begun = threading.Lock(), threading.Event()
 

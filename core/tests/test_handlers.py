@@ -1,5 +1,4 @@
-"""What is called by an operation's name takes that operation's class, so that the fields it reads
-are those the operation has."""
+"""Handlers that are registered for an operation's name take that operation's class."""
 
 from __future__ import annotations
 

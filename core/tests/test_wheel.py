@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files_of(distribution: str) -> set[str]:
-    """What a wheel holds, without metadata."""
+    """Return the contents of a wheel, without metadata."""
     return {
         file.distribution_path
         for file in WheelBuilder(str(ROOT / distribution)).recurse_included_files()

@@ -1,4 +1,4 @@
-"""What ``make demo`` says and how it ends: wrong results fail it, and slow ones do not."""
+"""Output and exit code of ``make demo``: wrong results fail it, and slow ones do not."""
 
 from __future__ import annotations
 

@@ -40,8 +40,10 @@ def poisoned(*shape: int) -> Any:
 
 @pytest.fixture(params=["numpy", "torch", "reference"])
 def wrap(request: pytest.FixtureRequest) -> Any:
-    """How arguments are passed: as arrays, as tensors on the same memory, or as arrays to the
-    reference backend."""
+    """Kinds of arguments.
+
+    Arrays, tensors on the same memory, or arrays for the reference backend.
+    """
     if request.param == "torch":
         return pytest.importorskip("torch").from_numpy
     if request.param == "reference":

@@ -1,5 +1,7 @@
-"""What ``tilewright new-backend`` writes, in a fresh environment: it installs, registers, passes
-nothing and says so, and is clean."""
+"""The package of ``tilewright new-backend`` in a new environment.
+
+It installs, registers, claims nothing, and passes all style checks.
+"""
 
 from __future__ import annotations
 

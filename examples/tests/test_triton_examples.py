@@ -73,7 +73,7 @@ def examples() -> Iterator[SimpleNamespace]:
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kernel leaves unwritten is NaN, and random data are the same every time."""
+    """Unwritten outputs are NaN, and random data are the same in every run."""
     torch.manual_seed(0)
     for name in ("empty", "empty_like"):
         allocate = getattr(torch, name)
@@ -355,8 +355,7 @@ def test_gradients_of_attention(
 def test_the_blocks_of_host_descriptors_are_tuned(
     examples: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is compiled for a trial hangs on the blocks that the configuration's hook puts into the
-    descriptors."""
+    """A trial's code depends on the blocks that the hook sets in the descriptors."""
     monkeypatch.setenv("TILEWRIGHT_AUTOTUNE", "memory")
     kernel = examples.persistent_matmul.host_descriptor_kernel
     monkeypatch.setattr(kernel, "configs", kernel.configs[-2:])
@@ -563,7 +562,7 @@ def test_block_scaled_matmul(examples: Any, place: str, name: str, m: int, n: in
 
 
 def compared(said: str) -> bool:
-    """Whether a program said how far it is from PyTorch, and never far."""
+    """Return whether a program printed its distance from PyTorch, and it was small."""
     errors = [float(found) for found in re.findall(r"error +(\S+)$", said, re.M)]
     return bool(errors) and all(found < 1e-2 for found in errors)
 

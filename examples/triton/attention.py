@@ -278,8 +278,9 @@ def queries_backward_kernel(
 
 
 def makes_descriptors_on_the_host() -> bool:
-    """Whether the device copies blocks by itself (compute capability 9 and later); others address
-    them element by element either way.
+    """Return whether the device has TMA (compute capability 9 and later).
+
+    Other devices access descriptors element by element.
     """
     target = triton.runtime.driver.active.get_current_target()
     return target.backend != "cuda" or target.arch >= 90

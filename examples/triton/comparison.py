@@ -22,14 +22,15 @@ def device() -> torch.device:
 
 @functools.cache
 def properties() -> dict[str, int]:
-    """What the device has, asked once: the driver takes its time to say."""
+    """Properties of the device, queried once, because the driver is slow to answer."""
     active = triton.runtime.driver.active
     return active.utils.get_device_properties(active.get_current_device())
 
 
 def processors() -> int:
-    """How many programs run at once when each takes a whole processor: the size of a persistent
-    kernel's grid.
+    """Return the number of programs that run at once if each takes a whole processor.
+
+    This is the grid size of a persistent kernel.
     """
     return properties()["multiprocessor_count"]
 

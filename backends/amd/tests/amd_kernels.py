@@ -343,7 +343,7 @@ def logarithm(x, out, N: tl.constexpr):
 
 @tw.jit
 def until_found(x, out, n, N: tl.constexpr):
-    """How many rows there are up to the first one with a number above zero."""
+    """Count the rows up to the first one with a number above zero."""
     found, rows = False, 0
     for row in range(n):
         if not found:

@@ -145,7 +145,7 @@ def _compiled(
 
 
 def sections(data: bytes) -> dict[str, tuple[int, int, int, int]]:
-    """Of an ELF file: name -> (type, address, offset, size)."""
+    """Return the sections of an ELF file: name -> (type, address, offset, size)."""
     (headers,) = struct.unpack_from("<Q", data, 40)
     _, count, names = struct.unpack_from("<HHH", data, 58)
     rows = [struct.unpack_from("<IIQQQQIIQQ", data, headers + 64 * i) for i in range(count)]

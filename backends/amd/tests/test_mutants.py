@@ -109,7 +109,7 @@ def product(arch: str, schedule: str, seed: int) -> bool:
 
 
 def passed_on(arch: str, schedule: str, seed: int) -> bool:
-    """What one part of a program stores, another reads behind a barrier."""
+    """One part of a program stores what another part reads after a barrier."""
     code = code_of(kernels.passed_on, "scratch=*i32:16, out=*i32:16", arch, BLOCK=64)
     return agrees(
         code,

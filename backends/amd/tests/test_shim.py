@@ -1,4 +1,4 @@
-"""What programs written for Triton ask of an AMD backend: its name, its options, its stages."""
+"""AMD properties that programs written for Triton read: the backend's name, options and stages."""
 
 from __future__ import annotations
 

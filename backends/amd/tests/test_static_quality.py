@@ -1,5 +1,4 @@
-"""What the hot loops of compiled kernels are made of: registers that are kept, and elements that
-are moved once."""
+"""Hot loops of compiled kernels: registers, and single moves of each element."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ PRODUCTS = ["matmul f16", "matmul fp8", "attention"]
 
 @functools.cache
 def counted(arch: str, name: str) -> tuple[Figures, list[str]]:
-    """What is counted of a kernel, and the instructions of its hot loop."""
+    """Return the statistics of a kernel, and the instructions of its hot loop."""
     with tempfile.TemporaryDirectory() as folder:
         found = ours(arch, name, Path(folder))
         (listing,) = Path(folder).iterdir()

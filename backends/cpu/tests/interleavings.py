@@ -33,7 +33,7 @@ _RELEASES = {"release", "acq_rel", "seq_cst"}
 
 
 class WrongError(Exception):
-    """What is wrong in an execution: a data race, a deadlock, a broken claim of the test."""
+    """Fault in an execution: a data race, a deadlock, or a failed claim of the test."""
 
 
 # ---- states

@@ -75,8 +75,7 @@ int main(void) {
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What links and runs code of an architecture: names of a C compiler and of QEMU's emulator,
-    and its processor."""
+    """Tools of an architecture: names of a C compiler and of QEMU's emulator, and its processor."""
 
     compiler: str
     emulator: str
@@ -206,7 +205,7 @@ def _pack(number: int, launch: Launch) -> tuple[bytes, list[int]]:
 
 
 def bits_of(value: Any, type_: Type) -> int:
-    """What a scalar argument's slot holds."""
+    """Return the contents of a scalar argument's slot."""
     if isinstance(type_, IntType):
         return int(value)
     assert isinstance(type_, FloatType)

@@ -131,7 +131,7 @@ def launchers(kernel, parameters, monkeypatch, **options):
 
 
 def echo(types, values, monkeypatch, grid=(2, 3, 2)):
-    """What the kernel finds in its slots, by both launchers."""
+    """Slots that the kernel receives from both launchers."""
     words = 3 + sum(1 if "desc" not in type_ else 1 + 2 * type_.count("x") for type_ in types)
     kernel = loaded(ECHO.replace("WORDS", str(words)), "echo")
     parameters = [

@@ -1,4 +1,4 @@
-"""What tests compile with: Tile IR, PTX, and what ptxas says."""
+"""Compilation helpers of the tests: Tile IR, PTX, and the messages of ptxas."""
 
 from __future__ import annotations
 

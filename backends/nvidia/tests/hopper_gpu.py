@@ -1,5 +1,4 @@
-"""What tests on a Hopper GPU share: launches that end in time, operands, and comparison of
-arrays."""
+"""Shared helpers of the tests on Hopper: launches with a time limit, operands, comparisons."""
 
 from __future__ import annotations
 
@@ -66,8 +65,10 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def differences(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
-    """Where two arrays of numbers differ, the first ones, and where what was found stands in what
-    was expected."""
+    """Return the first differences of two arrays.
+
+    Also return where the found values stand in the expected ones.
+    """
     same = (found == expected) | (
         np.isnan(found.astype(np.float64)) & np.isnan(expected.astype(np.float64))
     )

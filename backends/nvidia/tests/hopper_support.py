@@ -82,7 +82,7 @@ def kernel(
 
 
 def compiled(kernel_text: Text) -> CodeObject:
-    """What is written for a kernel."""
+    """Return the PTX of a kernel."""
     machine = PtxTarget(TARGET, ASYNCHRONOUS)
     module = parse_module(kernel_text.text, machine.dialect.table)
     run_stages(module, machine, ASYNCHRONOUS, ["allocate", "barriers"])

@@ -78,7 +78,7 @@ def module_of(element: str, case: tuple[Any, ...], divisibility: int = 16) -> Mo
 
 
 def expected(images: np.ndarray[Any, Any], case: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    """What the kernel writes."""
+    """Return the expected output of the kernel."""
     (count, height, width, depth), (n, h, w, c), pixels, channels, (r, s), lower, upper, other = (
         case
     )

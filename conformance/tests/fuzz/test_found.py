@@ -1,5 +1,4 @@
-"""What the fuzzer found, as small programs: the CPU backend and the emulated machine against the
-exact result."""
+"""Small programs that the fuzzer found: the CPU backend and the emulator against exact results."""
 
 from __future__ import annotations
 

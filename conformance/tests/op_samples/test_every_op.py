@@ -30,8 +30,7 @@ NAMES = [spec.name for spec in TABLE if spec.name not in TARGET_CODE]
 
 
 def lines(printed: str) -> list[str]:
-    """What a kernel printed, in any order of the programs, without the addresses of this run's
-    arrays."""
+    """Return a kernel's output, in any order of the programs, without this run's addresses."""
     return sorted(re.sub(r"address: 0x[0-9a-f]{16}", "address", printed).splitlines())
 
 

@@ -101,8 +101,10 @@ def test_all_that_is_told_of_an_operation(name: str) -> None:
 
 
 def fits(row: dict[str, Any], spec: OpSpec, operation: Any) -> bool:
-    """Whether the first operand of each group is of a type that the row has for it, and those of
-    one role of one type."""
+    """Return whether the first operand of each group has a type of its row.
+
+    Operands with one role must have one type.
+    """
     operands = iter(operation.operands)
     held: dict[str, Any] = {}
     for operand, count in zip(spec.operands, operation.segments, strict=True):

@@ -15,7 +15,7 @@ from tilewright_conformance.suite.run import Options, run
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the run wrote its report. Not to be changed."""
+    """Folder of the run's report, which tests must not change."""
     folder = tmp_path_factory.mktemp("report")
     run(
         Options(

@@ -1,4 +1,4 @@
-"""What native code prints is collected, and later output goes where it went before."""
+"""Capture of native output, and restoration of the output afterwards."""
 
 from __future__ import annotations
 

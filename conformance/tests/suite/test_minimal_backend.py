@@ -24,7 +24,7 @@ from tilewright_conformance.suite.session import Session, Subject
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What is found in a cache is not lowered."""
+    """Cached code is not lowered again."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     yield
     registry().unregister(minimal_backend.NAME)

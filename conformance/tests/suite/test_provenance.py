@@ -1,4 +1,4 @@
-"""What a report says of the installed distributions."""
+"""Provenance of the installed distributions in a report."""
 
 from __future__ import annotations
 

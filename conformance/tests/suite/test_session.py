@@ -1,4 +1,4 @@
-"""What cases are given: placement of arrays, seeded random numbers, demands."""
+"""Sessions of cases: placement of arrays, seeded random numbers, requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules answer to Triton's names, in this process and in others."""
+"""Modules that answer to Triton's names, in this process and in others."""
 
 import importlib
 import os

@@ -1,5 +1,7 @@
-"""What PyTorch's compiler needs of Triton, in three processes with one cache: what imports and
-compiles takes seconds in each."""
+"""Triton features that PyTorch's compiler uses, in three processes with one cache.
+
+Imports and compilations take seconds in each.
+"""
 
 import os
 import shutil

@@ -84,7 +84,7 @@ class Source:
         interpret(module, list(arguments), grid)
 
     def result(self, *arguments: Any, **types: Any) -> int:
-        """What the kernel stores at its first parameter ``out``, an i32."""
+        """Return the value that the kernel stores at its first parameter ``out``, an i32."""
         out = np.full(1, -1, np.int32)
         self.run([out, *arguments], out="*i32", **types)
         return int(out[0])

@@ -1,5 +1,4 @@
-"""What is evaluated while compiling: constants, decay, annotations, f-strings, Python's
-builtins."""
+"""Compile-time evaluation: constants, decay, annotations, f-strings, Python's builtins."""
 
 from __future__ import annotations
 

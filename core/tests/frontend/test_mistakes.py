@@ -1,5 +1,7 @@
-"""What a newcomer's mistakes are answered with: each kernel has one, on the line with the mark, and
-the remedy, tried in its place, works."""
+"""Errors for a newcomer's mistakes.
+
+Each kernel has one mistake, on the marked line, and the proposed remedy works in its place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What names mean: globals that may be read, attributes of modules, captured variables."""
+"""Name resolution: readable globals, attributes of modules, captured variables."""
 
 from __future__ import annotations
 

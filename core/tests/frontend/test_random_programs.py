@@ -276,7 +276,7 @@ class Language:
 
 
 def expected(text: str, arguments: tuple[int, int]) -> np.ndarray:
-    """What Python makes of a program."""
+    """Return Python's result of a program."""
     namespace: dict[str, Any] = {
         "jit": lambda fn: fn,
         "noinline": lambda fn: fn,

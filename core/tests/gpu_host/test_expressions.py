@@ -30,7 +30,7 @@ OPERATORS = ("add", "sub", "mul", "min", "max", "div")
 
 
 def machine_values(expressions: list[Expression], words: list[list[int]]) -> list[int | None]:
-    """What machine code makes of expressions; None where it says that there is no value."""
+    """Return the native value of expressions; None if there is none."""
     module = ModuleWriter("nounwind")
     flat = [each for argument in words for each in argument]
     first = [sum(len(argument) for argument in words[:number]) for number in range(len(words))]

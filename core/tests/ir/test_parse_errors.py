@@ -1,4 +1,4 @@
-"""What the parser says about text that is no module."""
+"""Errors of the parser."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What a call of a kernel from JAX does to memory, without JAX: batches, results that begin as
-operands, and the interface of XLA."""
+"""Effects of a kernel call from JAX on memory, without JAX.
+
+Covers batches, results that begin as operands, and the interface of XLA.
+"""
 
 import ctypes
 import math

@@ -1,4 +1,4 @@
-"""What ``tl.extra`` has, which functions of devices there are, and what they refuse."""
+"""Contents of ``tl.extra``: device functions, and their errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""What type checkers make of kernels: the README's and every example's are right, mistakes in them
-are found, and signatures are those of the functions."""
+"""Kernels under type checkers.
+
+The README and all examples check without errors, mistakes in them are found, and signatures agree
+with the functions.
+"""
 
 from __future__ import annotations
 

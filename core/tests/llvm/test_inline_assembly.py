@@ -34,7 +34,7 @@ MOVES = {
 
 
 def moved(element: Type, result: Type, values: list[int], output: str, given: str) -> list[int]:
-    """What a move leaves of the bits of elements of one type, as elements of another."""
+    """Return the bits of elements after a move to another element type."""
     triple, cpu, features = host_target()
     module = ModuleWriter()
     bits = [f"i{element.bits}" for _ in values]

@@ -1,4 +1,4 @@
-"""What a program takes of bitcode libraries, run on this machine."""
+"""Linking of bitcode libraries: the functions that a program uses, run on this machine."""
 
 import ctypes
 

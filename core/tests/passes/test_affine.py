@@ -55,7 +55,7 @@ def test_terms_are_divided_where_there_is_no_rest() -> None:
 
 
 class Numbers:
-    """What polynomials come to, for arguments, a program, and iterations of loops."""
+    """Evaluate polynomials for arguments, a program, and iterations of loops."""
 
     def __init__(
         self, affine: Affine, arguments: dict[Value, int], iterations: dict[Operation, int]

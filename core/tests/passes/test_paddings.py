@@ -1,4 +1,4 @@
-"""Which descriptors may pad with zero or with NaN."""
+"""Analysis of descriptors that may pad with zero or with NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arguments of a kernel may be stored to."""
+"""Analysis of the arguments that a kernel may store to."""
 
 from __future__ import annotations
 

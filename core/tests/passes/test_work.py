@@ -1,4 +1,4 @@
-"""What a program does, counted from Tile IR and the arguments of a launch."""
+"""Work of a program, counted from Tile IR and the arguments of a launch."""
 
 import pytest
 from pointer_kernels import plain

@@ -1,4 +1,4 @@
-"""How far a kernel is sure to write."""
+"""Analysis of the memory that a kernel certainly writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What manifests of backends say alike."""
+"""Declarations that all backends' manifests share."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def check(
     names: Any = (),
     **options: Any,
 ) -> list[Any]:
-    """What the checked mode finds in a run; an empty list where it is clean."""
+    """Return the findings of the checked mode in a run; an empty list if there are none."""
     module = make_kernel(types, body, names)
     try:
         run(module, list(arguments), grid, checked=CheckedOptions(**options))
@@ -209,6 +209,6 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(autouse=True)
 def _quiet():
-    """What tests compute for comparison overflows on purpose."""
+    """The expected values of tests overflow on purpose."""
     with np.errstate(all="ignore"):
         yield

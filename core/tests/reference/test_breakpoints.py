@@ -67,7 +67,7 @@ def debugged(
 
 
 def answers(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the debugger answered to each command."""
+    """Return the debugger's answer to each command."""
     return [part.strip() for part in done.stdout.split("(Pdb)")[1:]]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 
 class Absent:
-    """What stands for PyTorch, and for all that is made of it while tests are collected."""
+    """Placeholder for PyTorch, and for everything derived from it, while tests are collected."""
 
     def __getattr__(self, name: str) -> Absent:
         if name.startswith("__"):
@@ -27,7 +27,7 @@ class Absent:
 
 
 def is_absent(value: Any) -> bool:
-    """Whether something, or a part of it, was made of what is not there."""
+    """Return whether an object, or a part of it, was derived from the placeholder."""
     parts = (
         value.values()
         if isinstance(value, dict)

@@ -87,8 +87,10 @@ def causal_attention(
 
 @device_function
 def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
-    """Of keys and values, without a softmax: what the early half loads, the late half reads as
-    well."""
+    """Back-to-back matmuls with keys and values, without a softmax.
+
+    The late half also reads what the early half loads.
+    """
     column = tl.program_id(0) * BN
     keys, values = k.load([column, 0]), v.load([column, 0])
     key_gradient, value_gradient = (

@@ -1,5 +1,7 @@
-"""What the tests of layout assignment, barriers and shared memory share: a target with a matrix
-instruction, and well-known kernels."""
+"""Shared fixtures: a target with a matrix instruction, and well-known kernels.
+
+The tests of layout assignment, barriers and shared memory use them.
+"""
 
 from __future__ import annotations
 

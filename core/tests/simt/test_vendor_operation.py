@@ -88,7 +88,7 @@ class Fused(Operation):
 
 
 def rows_of(tile: Value, warp_size: int, warps: int) -> LinearLayout:
-    """What the instruction reads a in: four neighbours of a row in each thread."""
+    """Return the layout in which the instruction reads a: four neighbours of a row per thread."""
     assert isinstance(tile.type, TileType)
     return blocked(tile.type.shape, (1, 0), 4, warp_size, warps)
 

@@ -103,7 +103,7 @@ def compiled(tmp_path, capsys):
 
 
 def run(folder, code, *options, files=()):
-    """What a C program prints that uses the files of a folder."""
+    """Return the output of a C program that uses the files of a folder."""
     (folder / "main.c").write_text(textwrap.dedent(code))
     subprocess.run(
         [

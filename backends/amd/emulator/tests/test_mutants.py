@@ -23,7 +23,7 @@ _BARE = """  call void asm sideeffect "", "~{memory}"()
 
 
 def _survives(text: str, schedule: str, seed: int = 0) -> bool:
-    """Whether the exchange through shared memory ends with the right result."""
+    """Return whether the exchange through shared memory yields the right result."""
     x = np.arange(1, 1025, dtype=np.float32)
     try:
         (_, out), _ = launch(text, [x, np.zeros_like(x)], b"", (4, 1, 1), 256, 1024, schedule, seed)

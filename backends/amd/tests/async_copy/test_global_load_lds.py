@@ -102,7 +102,7 @@ def test_products_of_what_is_copied(kind: str, across: bool, stages: int, schedu
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_copies_of_later_iterations_stay_under_way(stages: int) -> None:
-    """Those of stages - 2 iterations, counted one by one, whatever else of memory the loop does."""
+    """The waits leave the copies of stages - 2 iterations in flight, despite other accesses."""
     loop = loop_of(matmul(stages))
     assert len(re.findall("global_load_lds_dwordx4", loop)) == EACH
     assert re.findall(r"vmcnt\((\d+)\)", loop) == [str(EACH * (stages - 2))]

@@ -38,8 +38,10 @@ def code_of(name: str, arch: str, **constants: Any) -> CodeObject:
 
 
 def accesses(code: CodeObject) -> Counter[str]:
-    """How many accesses of each kind a listing has: ``load``, ``load_lds`` and ``store`` with the
-    bytes of one."""
+    """Count a listing's accesses of each kind.
+
+    ``load``, ``load_lds`` and ``store``, with their bytes.
+    """
     found: Counter[str] = Counter()
     for kind, how in re.findall(
         r"^\s*(?:global|buffer|flat)_(load_lds|load|store)_(?:d16_hi_)?(\w+)",

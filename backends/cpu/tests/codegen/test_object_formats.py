@@ -81,7 +81,7 @@ def object_of(kernel: Any, triple: str) -> bytes:
 
 
 def undefined_symbols(binary: bytes) -> set[str]:
-    """What an object leaves to the linker, by the symbol tables of COFF and of Mach-O."""
+    """Return the undefined symbols of an object, from the symbol tables of COFF and of Mach-O."""
 
     def text(start: int) -> str:
         return binary[start : binary.index(b"\0", start)].decode()

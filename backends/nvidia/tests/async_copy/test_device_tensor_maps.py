@@ -24,7 +24,7 @@ TABLES = {"addresses": "*i64", "numbers": "*i32", "count": "i32"}
 def assembled(
     fn: Any, signature: dict[str, str], constants: dict[str, Any], **options: Any
 ) -> CodeObject:
-    """What is written for a kernel, which the assembler takes without spills or warnings."""
+    """Return a kernel's PTX, which ptxas accepts without spills or warnings."""
     module = compile_function(device_function(fn), signature, constants)
     pipeline.run(module)
     code = lower(module, TARGET, {**ASYNCHRONOUS, "num_warps": 4, "num_stages": 3, **options})

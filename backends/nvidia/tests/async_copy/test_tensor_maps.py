@@ -63,7 +63,7 @@ WORDS = (0x7F00_0000_1000, 1000, 72, 80, 1)
 
 
 def asked(wanted: TensorMap, words: tuple[int, ...]) -> tuple[Any, ...]:
-    """What the driver is asked for, by Python and by machine code alike."""
+    """Calls of the driver by the Python launcher and by the native one, which are equal."""
     bindings = Encoding()
     found = opaque(Driver(TABLE, bindings), wanted)
     block = ArgumentBlock(

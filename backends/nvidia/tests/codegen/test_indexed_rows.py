@@ -16,8 +16,7 @@ ARCHITECTURES = ("sm_80", "sm_90a", "sm_100a")
 
 
 def accesses(name: str, arch: str, type_: str = "fp16", **constants: Any) -> Counter[str]:
-    """How many accesses of each kind PTX has: ``ld``, ``st`` and ``cp.async`` with the bytes of
-    one."""
+    """Count PTX accesses of each kind: ``ld``, ``st`` and ``cp.async``, with their bytes."""
     kernel, signature, defaults = KERNELS[name]
     types = {name: text.replace("fp16", type_) for name, text in signature.items()}
     ptx = str(

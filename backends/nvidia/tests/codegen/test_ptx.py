@@ -1,4 +1,4 @@
-"""What is written for kernels: widths, predicates, hints; ptxas takes all of it."""
+"""PTX of kernels: widths, predicates and hints of accesses; ptxas accepts all of it."""
 
 from __future__ import annotations
 

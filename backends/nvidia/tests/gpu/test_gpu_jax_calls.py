@@ -1,5 +1,7 @@
-"""What a call of a kernel from JAX does on a GPU, without JAX: memory of the device, a stream that
-is not the default one."""
+"""Calls of a kernel from JAX on a GPU, without JAX.
+
+Device memory, and a stream other than the default.
+"""
 
 from __future__ import annotations
 

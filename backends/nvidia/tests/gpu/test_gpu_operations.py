@@ -48,7 +48,7 @@ def test_gpu_agrees_with_the_reference(name: str, num_warps: int) -> None:
 
 
 def test_print(capfd: pytest.CaptureFixture[str]) -> None:
-    """What kernels print, without the addresses of this run."""
+    """Return a kernel's output without the addresses of this run."""
 
     def lines(text: str) -> list[str]:
         return sorted(re.sub(r"0x[0-9a-f]{16}", "address", text).splitlines())

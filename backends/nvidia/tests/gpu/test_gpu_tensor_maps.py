@@ -36,7 +36,7 @@ def context() -> Iterator[None]:
 
 
 def native_map(cuda: Driver, wanted: TensorMap, words: tuple[int, ...]) -> bytes | None:
-    """What machine code makes of a descriptor's words; None where it refuses."""
+    """Return the native encoding of a descriptor's words; None if it is rejected."""
     found = opaque(cuda, wanted)
     code, functions = encoder_code("k", [found], [0]), functions_of(library(), [found])
     assert code is not None and functions is not None

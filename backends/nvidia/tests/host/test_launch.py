@@ -1,5 +1,4 @@
-"""What CUDA's driver is given by both launchers, with stand-ins for it. What launchers do is tested
-with the toolkit."""
+"""Calls of CUDA's driver by both launchers, with mocks; the toolkit's tests cover the launchers."""
 
 from __future__ import annotations
 

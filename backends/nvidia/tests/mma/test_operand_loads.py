@@ -127,7 +127,7 @@ def test_each_lane_gets_its_elements(
 
 
 def permuted(given: list[Any], selector: int) -> list[Any]:
-    """What ``prmt`` takes of eight bytes."""
+    """Return the bytes that ``prmt`` selects from eight bytes."""
     return [given[selector >> 4 * place & 7] for place in range(4)]
 
 

@@ -1,4 +1,4 @@
-"""How many CTAs share an SM where a region that hardly ever runs needs the most registers."""
+"""Occupancy of kernels whose rarely executed region needs the most registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted in SASS, on pieces of what nvdisasm writes for sm_80, sm_90a and sm_100a."""
+"""Statistics of SASS, on pieces of nvdisasm's output for sm_80, sm_90a and sm_100a."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What spares a case, and what a claim says of it."""
+"""Waivers: their effect on a case, and their mention in a claim."""
 
 from __future__ import annotations
 

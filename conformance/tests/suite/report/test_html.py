@@ -159,7 +159,7 @@ def test_the_page_fits_and_can_be_read(
 
 
 def _use(page: str, tmp_path: Path) -> dict[str, Any]:
-    """What the script saw of a page."""
+    """Return the script's view of a page."""
     path = tmp_path / "report.html"
     path.write_text(page.replace("</html>", SCRIPT + "</html>"), encoding="utf-8")
     assert BROWSER is not None

@@ -1,4 +1,4 @@
-"""Who vouches for a report."""
+"""Signatures of reports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What PyTorch's ahead-of-time packages take of kernels for CUDA: code that they launch with the
-kernel's arguments alone."""
+"""Kernels in PyTorch's ahead-of-time packages for CUDA, launched without hidden parameters."""
 
 import copy
 import pickle
@@ -57,7 +56,7 @@ def parameters(text):
 
 
 def packed(kernel, folder, **settings):
-    """What PyTorch keeps of a kernel that it packages."""
+    """Return the data that PyTorch keeps of a packaged kernel."""
     config = pytest.importorskip("torch._inductor.config")
     from torch._inductor.codecache import CudaKernelParamCache
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner

@@ -32,7 +32,7 @@ def template(x, out, n,  # what comes first
 
 
 def place():
-    """What stands for the function: a name, globals, a signature."""
+    """Mock of a function: a name, globals, a signature."""
 
 
 def written(module, signature, extra, **attributes):

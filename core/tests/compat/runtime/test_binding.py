@@ -1,5 +1,7 @@
-"""Which kernel a launch would run, asked without launching: the binder, and keys of compiled
-kernels."""
+"""Selection of the kernel of a launch without launching it.
+
+The binder, and keys of compiled kernels.
+"""
 
 import json
 

@@ -1,5 +1,7 @@
-"""What programs written for Triton state to be a constant: a plain function, a value of the launch,
-a cast to the type that a value has."""
+"""Constants in programs written for Triton.
+
+A plain function, a launch value, a cast to a value's type.
+"""
 
 import numpy as np
 import pytest

@@ -320,7 +320,7 @@ def test_complex_elements_of_dlpack_are_refused():
 
 
 class Pointer:
-    """What imitates a tensor: data_ptr() and dtype, and a device in some form."""
+    """Imitation of a tensor: data_ptr() and dtype, and a device in some form."""
 
     def __init__(self, address, dtype, device):
         self.address, self.dtype, self.device = address, dtype, device
@@ -347,7 +347,7 @@ def test_objects_with_data_ptr(device, place):
 
 
 class Bare:
-    """What has data_ptr() and dtype alone."""
+    """Object with data_ptr() and dtype alone."""
 
     def __init__(self, address):
         self.address, self.dtype = address, "float32"

@@ -1,5 +1,4 @@
-"""What must not reach a kernel is refused before it does, by an error that names kernel, parameter
-and remedy."""
+"""Rejection of invalid arguments, by an error that names kernel, parameter and remedy."""
 
 import numpy as np
 import pytest

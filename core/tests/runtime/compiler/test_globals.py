@@ -1,5 +1,7 @@
-"""What a kernel's key and its checks take for a global: names in the order of the text, captured
-variables, functions that run at compile time."""
+"""Globals in a kernel's key and checks.
+
+Covers names in the order of the text, captured variables, and functions that run at compile time.
+"""
 
 import subprocess
 

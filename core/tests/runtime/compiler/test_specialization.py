@@ -1,5 +1,4 @@
-"""What a launch specialises on: which arguments compile one kernel, and what reaches the
-launcher."""
+"""Specialization of launches: arguments that share a kernel, and arguments of the launcher."""
 
 import collections
 import enum

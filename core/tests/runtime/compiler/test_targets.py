@@ -128,7 +128,7 @@ def asks(out):
 
 
 def answers(backend, target, kernel=asks):
-    """What the kernel stores, as it is compiled for a target."""
+    """Return the value that the kernel stores when it is compiled for a target."""
     module = build_module(
         Specialization(kernel, {"out": "*i32"}, options=backend.manifest.options), backend, target
     )

@@ -162,7 +162,7 @@ def compiled(kernel):
 
 
 def is_gone(process):
-    """Whether a process ends."""
+    """Return whether a process ends."""
     until = time.monotonic() + GUARD
     while time.monotonic() < until:
         try:

@@ -1,4 +1,4 @@
-"""Which backend and device run a launch."""
+"""Selection of the backend and the device of a launch."""
 
 import numpy as np
 import pytest

@@ -332,7 +332,7 @@ def test_kernels_whose_text_is_nowhere_are_refused_with_the_remedy():
 
 
 def test_kernels_in_the_cache_of_source_lines_work(recorder):
-    """What IPython, Jupyter and the REPL of Python 3.13 do with what is typed in."""
+    """Emulate what IPython, Jupyter and the REPL of Python 3.13 do with typed code."""
     import linecache
 
     source = textwrap.dedent("""

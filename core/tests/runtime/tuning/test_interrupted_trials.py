@@ -1,4 +1,4 @@
-"""What an interrupt leaves behind while configurations are compiled elsewhere."""
+"""State after an interrupt while configurations are compiled elsewhere."""
 
 import concurrent.futures
 import queue

@@ -85,7 +85,7 @@ def tuned(
 
 
 def in_python(tuner):
-    """How many launches went through Python."""
+    """Count the launches that went through Python."""
     return tuner._dispatcher._launches
 
 

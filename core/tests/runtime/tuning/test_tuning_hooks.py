@@ -1,5 +1,4 @@
-"""What a backend has to say while configurations are tried: which are ruled out, in which order,
-which it proposes."""
+"""Tuning hooks of a backend: pruning, order and proposal of configurations."""
 
 import numpy as np
 import pytest

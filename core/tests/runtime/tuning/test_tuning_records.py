@@ -1,4 +1,4 @@
-"""What is kept of a tuning, for this process and for others."""
+"""Stored tuning results, for this process and for others."""
 
 import json
 import textwrap

@@ -16,7 +16,7 @@ A, B, C, D = (COMMIT.format(name) for name in "abcd")
 
 
 def pending(body: str) -> list[list[tuple[str, int]]]:
-    """What each wait comes to, in program order."""
+    """Return the number of pending groups of each wait, in program order."""
     function = read(f"{HEAD}{body}\nreturn\n}}").kernel
     tokens = Tokens(function)
     return [
@@ -160,7 +160,7 @@ def test_parts_count_their_own() -> None:
 
 
 def counted(body: str) -> list[int]:
-    """What waits come to where copies are counted one by one: three of each ``simt.copy_start``."""
+    """Return the pending copies of each wait, with three copies per ``simt.copy_start``."""
     slot = (
         "%buffer = simt.buffer : buffer<1 x 4x4xf32, shared<4x4>>\n"
         "%s = simt.slot %buffer, %zero : slot<4x4xf32, shared<4x4>>\n"

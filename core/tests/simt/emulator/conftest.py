@@ -155,7 +155,7 @@ kernel @ring(%da: desc<8x8xf32>, %db: desc<8x8xf32>, %out: ptr<f32>, %n: i32) at
         )
 
     def run(self, mode: str, seed: int = 0) -> bool:
-        """Whether the result is right."""
+        """Return whether the result is right."""
         out = np.full((8, 8), 77, np.float32)
         Machine().run(
             self.text,

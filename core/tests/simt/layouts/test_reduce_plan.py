@@ -34,8 +34,7 @@ def unordered(tree: Tree) -> Any:
 def run_plan(
     plan: ReducePlan, layout: LinearLayout, *, ordered: bool, most: int
 ) -> dict[tuple[int, int], list[Tree]]:
-    """What the registers of the result are in every thread (lane, warp), as a machine would compute
-    them."""
+    """Execute a plan: return the registers of the result in every thread (lane, warp)."""
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
     threads = {}
     for lane in range(lanes):

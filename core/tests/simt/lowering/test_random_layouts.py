@@ -61,7 +61,7 @@ LARGEST = 256
 
 
 def is_fit(module: Module) -> bool:
-    """Whether extents are powers of two, and tiles are small."""
+    """Return whether extents are powers of two, and tiles are small."""
     types = [
         value.type
         for operation in module.walk()

@@ -1,5 +1,4 @@
-"""Where shared memory is allocated: nothing that lives at one time overlaps, and no more is asked
-for than needed."""
+"""Shared memory allocation: live buffers are disjoint, and no memory is wasted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What leaves the fast path is noted with its reason, and warned of where that is asked for;
-registers that nothing reads are not written."""
+"""Missed-optimization remarks with their reasons, and warnings on request."""
 
 from __future__ import annotations
 

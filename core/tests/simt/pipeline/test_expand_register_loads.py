@@ -46,7 +46,7 @@ def plain(lanes: int = LANES, **options: Any) -> emulator.EmulatedTarget:
 
 
 def order(loop: Operation) -> list[str]:
-    """What a pipelined loop does, in order."""
+    """Return the operations of a pipelined loop, in order."""
     names = (
         "simt.load_start",
         "simt.keep_order",
@@ -530,8 +530,10 @@ EXPANDED = """  %2 = simt.buffer : buffer<2 x 4x4xf32>
 
 
 def test_a_loop_is_written_out() -> None:
-    """What is ahead of iteration i: i+1 carried as a tile and its token, i+2 started at the
-    head."""
+    """Iterations in flight at iteration i.
+
+    I+1 is loop-carried with its token, and i+2 starts at the top.
+    """
     module = parse_module(LOOP, SIMT_TABLE)
     run_stages(module, plain(), OPTIONS, ["layouts", "select", "schedule", "expand"])
     text = re.sub(

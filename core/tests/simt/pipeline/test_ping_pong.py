@@ -19,8 +19,11 @@ def loop_of(module: Module) -> Operation:
 
 
 def order(module: Module) -> str:
-    """What the loop does: starts copies or loads (c), reads fragments (f), stores (s), waits (w),
-    meets (b), multiplies (m)."""
+    """Return the loop's operations as letters.
+
+    They start copies or loads (c), read fragments (f), store (s), wait (w), synchronize (b) and
+    multiply (m).
+    """
     letters = {
         "simt.copy_start": "c",
         "simt.load_start": "c",

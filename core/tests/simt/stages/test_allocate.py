@@ -1,4 +1,4 @@
-"""Where in shared memory everything is, and how much a program takes."""
+"""Stage ``allocate``: offsets in shared memory, and the bytes of a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What left the fast path, and why."""
+"""Stage ``notes``: missed-optimization remarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which loads at pointers become loads of blocks, of which tensors, and from where."""
+"""Stage ``raise``: pointer loads that become descriptor loads, with their tensors and offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many slots the ring of a loop has, and in which form it is written out."""
+"""Stage ``schedule``: the number of slots of a loop, and the form of its expansion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SELECTED = '{simt.by = "queue", simt.shared = #S0} '
 
 
 def decided(what: str) -> tuple[str, str]:
-    """That the loop has attributes."""
+    """Match the attributes of the loop."""
     return "inits=[%c] :", f"inits=[%c] {{{what}}} :"
 
 

@@ -1,5 +1,4 @@
-"""Which loads of a loop are copied to shared memory ahead of time, by which mechanism, in which
-layout."""
+"""Stage ``select``: prefetched loads, their copy mechanisms and shared layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target keeps between questions is found in the text of its methods."""
+"""Detection of state that a target keeps between queries, in the text of its methods."""
 
 from __future__ import annotations
 

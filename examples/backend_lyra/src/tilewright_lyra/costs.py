@@ -1,4 +1,4 @@
-"""What things cost on Lyra, in issue slots of a warp. On a real machine each number is measured."""
+"""Cost model of Lyra, in issue slots of a warp; on real hardware each number is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Lyra's backend declares."""
+"""Manifest of Lyra's backend."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_pointer_tiles_that_are_kept(n: int, kernel_agrees: Check) -> None:
 
 @device_function
 def before_and_in(x, o, n, BLOCK: tl.constexpr):
-    """What was loaded before a loop is read in it after the loop has stored over it."""
+    """A value that was loaded before a loop keeps its value after the loop has stored over it."""
     at = tl.arange(0, BLOCK)
     first = tl.load(x + at)
     costly = tl.exp(first.to(tl.float32) * 0.01)

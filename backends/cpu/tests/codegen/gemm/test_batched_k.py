@@ -26,7 +26,7 @@ SALTS = itertools.count()
 
 @pytest.fixture
 def queued(monkeypatch, tmp_path):
-    """How many dots were written so that iterations wait; nothing comes from a cache."""
+    """Count the dots whose iterations are batched, without any cache."""
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
     found = []
 

@@ -20,7 +20,7 @@ PROGRAMS = M // BLOCK
 
 
 def set_pace(cycles: int) -> None:
-    """How long a thread runs programs in one call of the kernel's function."""
+    """Measure how long a thread runs programs in one call of the kernel's function."""
     pool()._set("pace", ctypes.c_int64, cycles)
 
 

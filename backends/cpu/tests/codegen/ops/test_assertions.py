@@ -64,7 +64,7 @@ def rows(x, y, out, op: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def overflows(run: Any) -> bool:
-    """Whether a kernel was stopped for an overflow."""
+    """Return whether a kernel was stopped for an overflow."""
     try:
         run()
     except KernelError as error:

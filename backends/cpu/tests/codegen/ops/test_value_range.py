@@ -63,7 +63,7 @@ def products(a: Any, b: Any) -> list[Any]:
 
 
 def fits(results: Callable[..., list[Any]], dtype: Any, x: np.ndarray, scalar: int) -> bool:
-    """Whether all results of all elements are numbers of a type, in whole numbers of any size."""
+    """Return whether all results of all elements fit a type, computed in integers of any size."""
     info, b = np.iinfo(dtype), int(scalar)
     return all(
         info.min <= int(number) <= info.max for a in np.unique(x) for number in results(int(a), b)

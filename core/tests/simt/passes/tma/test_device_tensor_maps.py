@@ -366,7 +366,7 @@ def test_a_descriptor_is_not_made_anew_while_stores_by_it_are_in_flight() -> Non
 
 
 def _writes_slot(wait: Operation) -> bool:
-    """Whether a wait is for a slot that is written after it."""
+    """Return whether a wait is for a slot that is written after it."""
     return wait.next is not None and wait.next.name == "simt.store"
 
 
