@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -26,14 +28,11 @@ class Layers:
         name: the package.
         path: its folder, from the repository's root.
         order: its folders and modules, each of which imports only those before it.
-        annotated: modules that name classes of later folders in annotations, for the objects that
-            they are handed.
     """
 
     name: str
     path: str
     order: tuple[str, ...]
-    annotated: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return self.name
@@ -51,22 +50,6 @@ class Layers:
         return self.order.index(module.partition(".")[0])
 
 
-#: Capabilities whose methods take the context of the emission.
-ANNOTATED_CAPABILITIES = (
-    *(
-        "arithmetic",
-        "async_copy",
-        "clusters",
-        "debugging",
-        "external_functions",
-        "global_memory",
-        "kernel_assembly",
-        "matrix",
-        "mbarriers",
-    ),
-    *("named_barriers", "tensor_memory", "tma"),
-)
-
 PACKAGES = (
     Layers(
         "tilewright.simt",
@@ -83,13 +66,6 @@ PACKAGES = (
             "compile",
             "report",
             "emulator",
-        ),
-        frozenset(
-            {
-                "dialect.op_interface",
-                "dialect.registry",
-                *(f"target.capabilities.{name}" for name in ANNOTATED_CAPABILITIES),
-            }
         ),
     ),
     Layers(
@@ -134,7 +110,6 @@ PACKAGES = (
             "registry",
             "kernel",
         ),
-        frozenset({"context"}),
     ),
     Layers(
         "tilewright.language",
@@ -256,7 +231,6 @@ PACKAGES = (
                 "plugin",
             ),
         ),
-        frozenset({"codegen.kernel_state"}),
     ),
     Layers(
         "tilewright_amd",
@@ -274,7 +248,6 @@ PACKAGES = (
             ),
             *("manifest", "target", "lower", "language", "ceilings", "plugin"),
         ),
-        frozenset({"mma.block_scaled"}),
     ),
     Layers(
         "tilewright_amd_emulator",
@@ -283,7 +256,6 @@ PACKAGES = (
             *("errors", "formats", "code", "memory", "state", "decode", "instructions", "engine"),
             *("hip", "plugin"),
         ),
-        frozenset({"code.program"}),
     ),
     Layers(
         "tilewright_conformance",
@@ -347,49 +319,91 @@ def test_folders_have_few_files() -> None:
     assert not crowded, f"folders to divide, of more than {LIMIT} files: {crowded}"
 
 
+#: The comment in a block of imports for annotations: who hands in objects of folders above.
+HANDED_IN = re.compile(r"^ +# handed in: \w", re.MULTILINE)
+
+
+class Import(NamedTuple):
+    """An import of names from a module, or of those names as its submodules.
+
+    ``handed_in`` is true within an ``if TYPE_CHECKING`` that has the comment ``# handed in: ...``.
+    """
+
+    names: tuple[str, ...]
+    module: str
+    line: int
+    handed_in: bool
+
+
 @functools.cache
-def all_imports(file: Path) -> list[tuple[ast.ImportFrom, bool]]:
-    """(an import of names from a module, whether for annotations alone)."""
-    nodes = list(ast.walk(ast.parse(file.read_text())))
-    typing = {
+def all_imports(text: str) -> list[Import]:
+    nodes, lines = list(ast.walk(ast.parse(text))), text.split("\n")
+    handed_in = {
         id(node)
         for block in nodes
-        if isinstance(block, ast.If)
-        and isinstance(block.test, ast.Name)
-        and block.test.id == "TYPE_CHECKING"
+        if isinstance(block, ast.If) and getattr(block.test, "id", "") == "TYPE_CHECKING"
+        if HANDED_IN.search("\n".join(lines[block.lineno : block.end_lineno]))
         for node in ast.walk(block)
     }
-    return [(node, id(node) in typing) for node in nodes if isinstance(node, ast.ImportFrom)]
+    return [
+        Import(
+            tuple(alias.name for alias in node.names),
+            node.module,
+            node.lineno,
+            id(node) in handed_in,
+        )
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "handed_in"),
+    [
+        ("from a import b", False),
+        ("if TYPE_CHECKING:\n    from a import b", False),
+        ("if TYPE_CHECKING:\n    # handed in: a calls it\n    from a import b", True),
+        ("if x:\n    # handed in: a calls it\n    from a import b", False),
+        ("if TYPE_CHECKING:\n    # handed in: a calls it\n    import c\nfrom a import b", False),
+    ],
+)
+def test_imports_for_objects_that_are_handed_in_are_found(text: str, handed_in: bool) -> None:
+    assert [found.handed_in for found in all_imports(text)] == [handed_in]
 
 
 def imports(file: Path, package: str) -> Iterator[tuple[str, int, bool]]:
-    """(the module or folder of the package that is imported, the line, whether for annotations
-    alone)."""
-    for node, for_annotations in all_imports(file):
-        if node.module is not None and f"{node.module}.".startswith(f"{package}."):
-            inside = node.module.removeprefix(package).lstrip(".")
-            yield from (
-                (inside or alias.name, node.lineno, for_annotations) for alias in node.names
-            )
+    """(the module or folder of the package that is imported, the line, whether handed in)."""
+    for found in all_imports(file.read_text()):
+        if f"{found.module}.".startswith(f"{package}."):
+            inside = found.module.removeprefix(package).lstrip(".")
+            yield from ((inside or name, found.line, found.handed_in) for name in found.names)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=str)
 def test_a_folder_imports_only_those_below_it(package: Layers) -> None:
+    """For annotations it may name classes of folders above, where a comment says who hands it the
+    objects: ``# handed in: ...``."""
     above = [
         f"{name}:{line} imports {imported}"
         for name, file in package.files().items()
-        for imported, line, for_annotations in imports(file, package.name)
-        if package.rank(imported) > package.rank(name)
-        and not (for_annotations and name in package.annotated)
+        for imported, line, handed_in in imports(file, package.name)
+        if package.rank(imported) > package.rank(name) and not handed_in
     ]
     assert not above, f"imports of folders above: {'; '.join(above)}"
 
 
-@pytest.mark.parametrize("package", PACKAGES, ids=str)
-def test_modules_that_are_handed_objects_of_folders_above_annotate_them(package: Layers) -> None:
-    annotating = {
-        name
-        for name, file in package.files().items()
-        if any(for_annotations for *_, for_annotations in imports(file, package.name))
+def test_comments_of_objects_that_are_handed_in_are_needed() -> None:
+    explained = {
+        file
+        for package in PACKAGES
+        for file in package.files().values()
+        if HANDED_IN.search(file.read_text())
     }
-    assert annotating >= package.annotated
+    needed = {
+        file
+        for package in PACKAGES
+        for name, file in package.files().items()
+        for imported, *_ in imports(file, package.name)
+        if package.rank(imported) > package.rank(name)
+    }
+    assert explained == needed

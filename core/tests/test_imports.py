@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,31 +30,9 @@ LIMIT = 4
 #: annotations.
 INTERFACES = ("tilewright.simt.target.capabilities",)
 
-#: Module -> why it imports modules whose names are not written there: plugins, and what users name.
-#: All other imports of ours can be read in the sources.
-COMPUTED = {
-    "tilewright": "the module that a backend's manifest names for programs",
-    "tilewright.compat.triton.environment": "a class that a variable of the environment names",
-    "tilewright.compat.triton.hook": "the counterpart of a module that a program imports",
-    "tilewright.language.backend_modules": "the module that a backend's manifest names for kernels",
-    "tilewright.llvm.codegen.subprocess_codegen": "the code generator that a backend names",
-    "tilewright.passes.package_modules": "the modules of a package, which register themselves",
-    "tilewright.runtime.executors": "an executor that the user names",
-    "tilewright.runtime.launch.jit": "the module of a kernel that was pickled",
-    "tilewright.runtime.compiler.specialization_data": (
-        "the module of a function that a stored specialisation names"
-    ),
-    "tilewright.testing.report": "libraries that draw, which the core does not need",
-    "tilewright.tools.doctor": "packages whose presence is told",
-    "tilewright.tools.cli": "the conformance suite, of which some commands are",
-    "tilewright_conformance.suite.catalogue": "families of cases, a suite's own or a vendor's",
-    "tilewright_conformance.suite.engine.setup": "plugins that a setup names",
-    "tilewright_conformance.fuzz.__main__": "a plugin that the command line names",
-    "tilewright_conformance.api_coverage.probes": "its own families, which register themselves",
-    "tilewright_conformance.api_coverage.public_names": (
-        "the names of the public surface, as users write them"
-    ),
-}
+#: The comment that says, in a function that imports a module by a computed name, who names it. All
+#: other imports of ours can be read in the sources.
+COMPUTED = re.compile(r"# computed: \w")
 
 
 class Import(NamedTuple):
@@ -253,23 +232,51 @@ def test_computed_imports_are_found(text: str, lines: list[int]) -> None:
     assert computed_imports(ast.parse(text)) == lines
 
 
+def unexplained_imports(text: str) -> list[int]:
+    """Return the lines of computed imports without a comment above or in their function."""
+    tree, lines = ast.parse(text), text.split("\n")
+    explained = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and any(map(COMPUTED.search, lines[node.lineno - 1 : node.end_lineno]))
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    return [
+        line
+        for line in computed_imports(tree)
+        if line not in explained and not COMPUTED.search(lines[line - 2])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("def f(n):\n    return import_module(n)", [2]),
+        ("def f(n):\n    # computed: the user names it\n    return import_module(n)", []),
+        ("# computed: the user names it\ndef f(n):\n    return import_module(n)", [3]),
+        ("for n in ():\n    # computed: own modules\n    import_module(n)", []),
+    ],
+)
+def test_computed_imports_are_explained_in_place(text: str, lines: list[int]) -> None:
+    assert unexplained_imports(text) == lines
+
+
 def test_imports_can_be_read_in_the_sources() -> None:
     """A loop over ``import_module(f"package.{name}")`` would hide a circle from the test above."""
-    found = {module: lines for module in modules() if (lines := computed_imports(tree_of(module)))}
-    told = [
-        (
-            f"{module}:{lines[0]} imports a module whose name is computed: write the import, or "
-            "have a table handed in"
-        )
-        for module, lines in found.items()
-        if module not in COMPUTED
+    texts = {module: file.read_text() for module, file in modules().items()}
+    wrong = [
+        f"{module}:{line} imports a module whose name is computed: write the import, or have a "
+        "table handed in; a comment `# computed: ...` says who else names the module"
+        for module, text in texts.items()
+        for line in unexplained_imports(text)
     ]
-    told += [
-        f"{module} imports nothing by a computed name: its row is not needed"
-        for module in COMPUTED
-        if module not in found
+    wrong += [
+        f"{module} imports nothing by a computed name: its comment is not needed"
+        for module, text in texts.items()
+        if COMPUTED.search(text) and not computed_imports(tree_of(module))
     ]
-    assert not told, "\n".join(told)
+    assert not wrong, "\n".join(wrong)
 
 
 def is_private(name: str) -> bool:

@@ -128,6 +128,7 @@ def _of_a_backend(name: str) -> Any:
 
         module = registry().host_module(name)
         if module is not None:
+            # computed: the module that a backend's manifest names for programs
             return importlib.import_module(module)
     from tilewright.errors import similar, with_help
 

@@ -103,6 +103,7 @@ def _walk(found: Any, path: str, importable: bool = False) -> Any:
         except AttributeError:
             if not importable or not inspect.ismodule(found):
                 raise
+            # computed: the public names, as users write them
             found = importlib.import_module(
                 f"{found.__name__.replace('tilewright.compat.triton', 'triton')}.{name}"
             )

@@ -113,6 +113,7 @@ def _loaded(backend: str, reference: str) -> str:
         return mutation.load_reference(backend)
     if reference:
         module, _, name = reference.partition(":")
+        # computed: the command line names the plugin
         plugin = importlib.import_module(module)
         registry().register(
             getattr(plugin, name) if name else plugin,

@@ -34,6 +34,7 @@ class Catalogue:
         self.packages = tuple(packages)
         self._modules: dict[str, str] = {}
         for name in self.packages:
+            # computed: families of cases, the suite's own or a vendor's
             package = importlib.import_module(name)
             for module in pkgutil.iter_modules(package.__path__):
                 if module.name.startswith("_"):
@@ -65,6 +66,7 @@ class Catalogue:
                     f"there is no family {name!r}; families are {', '.join(self.families)}"
                 )
             with _uncollected():
+                # computed: families of cases, the suite's own or a vendor's
                 module = importlib.import_module(self._modules[name])
                 found = {}
                 for case in module.cases():

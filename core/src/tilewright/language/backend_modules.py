@@ -85,6 +85,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         name, backend = self._module(spec.name)
         try:
+            # computed: the module that a backend's manifest names for kernels
             module = importlib.import_module(name)
         except KeyboardInterrupt:
             raise

@@ -14,6 +14,8 @@ import tilewright.active_target as active_target
 from tilewright.language.binding import mark_builtin
 from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
+# vendors: Triton's programs call functions that are named after them
+
 
 class TargetInfo(NamedTuple):
     """The target of a kernel.

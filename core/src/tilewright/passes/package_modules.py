@@ -9,6 +9,7 @@ from typing import Any
 
 def import_modules(package: str) -> list[Any]:
     """Import the modules of a package, in the order of their names; but no packages in it."""
+    # computed: the modules of a package, which register themselves
     path = importlib.import_module(package).__path__
     names = sorted(module.name for module in pkgutil.iter_modules(path) if not module.ispkg)
     return [importlib.import_module(f"{package}.{name}") for name in names]

@@ -19,6 +19,8 @@ from tilewright.ir import IR_VERSION, TABLE, Module, OpSpec
 from tilewright.ir.table import OpTable
 from tilewright.ir.types import FLOATS
 
+# vendors: the documentation has kinds of devices and architectures for examples
+
 
 class ManifestError(ValueError):
     """A manifest breaks a rule; the message names the field and the rule."""

@@ -87,6 +87,7 @@ def _count(text: str, number: str) -> int:
 def _named(text: str, module: str, name: str) -> concurrent.futures.Executor:
     sys.path.append(os.getcwd())
     try:
+        # computed: the user names the executor
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ExecutorError(f"there is no executor {text!r} ({error})") from error

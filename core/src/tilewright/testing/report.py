@@ -231,6 +231,7 @@ def perf_report(
 
 def _need(module: str, what: str) -> Any:
     try:
+        # computed: libraries for plots, which the core does not need
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(f"{what}, which cannot be imported here ({error})") from error

@@ -609,6 +609,7 @@ def _suite(name: str) -> ModuleType:
         UsageError: it is not installed.
     """
     try:
+        # computed: some commands belong to the conformance suite
         return importlib.import_module(f"tilewright_conformance.{name}")
     except ImportError as error:
         raise UsageError(

@@ -73,6 +73,7 @@ def _python() -> CheckResult:
 
 def _module(name: str, *, required: bool) -> CheckResult:
     try:
+        # computed: packages whose presence is reported
         importlib.import_module(name)
         return CheckResult(name, True, importlib.metadata.version(name))
     except ImportError as error:

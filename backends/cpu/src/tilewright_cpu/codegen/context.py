@@ -39,6 +39,7 @@ from tilewright_cpu.hardware import Hardware
 from tilewright_cpu.status import poll_symbol
 
 if TYPE_CHECKING:
+    # handed in: the kernel's lowering analyzes tiles first
     from tilewright_cpu.codegen.analysis.tiles import Analysis
 
 

@@ -11,6 +11,7 @@ from tilewright_nvidia.codegen.packed_registers import PackedRegisters
 from tilewright_nvidia.codegen.wide_multiply import WideProducts
 
 if TYPE_CHECKING:
+    # handed in: TMA copies keep their tensor maps here
     from tilewright_nvidia.async_copy.tma import TensorMaps
 
 

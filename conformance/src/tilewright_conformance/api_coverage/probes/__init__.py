@@ -28,5 +28,6 @@ __all__ = [
 def all_probes() -> dict[str, Probe]:
     """Every probe by title, families in alphabetical order."""
     for module in pkgutil.iter_modules(__path__):
+        # computed: the families of this package, which register themselves
         importlib.import_module(f"{__name__}.{module.name}")
     return PROBES

@@ -80,6 +80,7 @@ def load_plugins(setup: Setup) -> EmulatedDevice | None:
 
     for reference in setup.load:
         module, _, name = reference.partition(":")
+        # computed: a setup names its plugins
         plugin = importlib.import_module(module)
         registry().register(
             getattr(plugin, name) if name else plugin,

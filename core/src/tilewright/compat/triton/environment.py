@@ -172,6 +172,7 @@ class env_class(env_base[type | None, type | None]):  # noqa: N801
             raise RuntimeError(
                 f"Unable to read {self.key}: '{text}' isn't of the form MODULE:CLASS"
             )
+        # computed: a variable of the environment names the class
         found: type = getattr(importlib.import_module(module), name)
         if self.type not in [base.__name__ for base in found.__mro__]:
             raise RuntimeError(f"Unable to use '{text}' from {self.key}: not of type '{self.type}'")

@@ -53,6 +53,7 @@ class TritonFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         name = counterpart(spec.name)
+        # computed: the counterpart of a module that a program imports
         module = importlib.import_module(name)
         # The import system puts the spec of the name that was asked for into the module; it keeps
         # the one of its own name.

@@ -142,6 +142,7 @@ def _dot_operands(semantic: Any, lhs: tensor, rhs: tensor) -> tuple[tensor, tens
         import warnings
 
         name = a.name if a.name in slow else b.name
+        # vendors: the warning has Triton's words
         warnings.warn(
             f"the use of {name} is deprecated on Hopper and later architectures and can cause "
             "significant slow down",

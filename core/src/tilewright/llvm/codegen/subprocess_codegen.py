@@ -182,6 +182,7 @@ def _serve() -> None:
         print(json.dumps(str(error)))
         return
     if request["generator"]:
+        # computed: a backend names its code generator
         generate = importlib.import_module(request["generator"]).generate
         try:
             made = generate(module.as_bitcode(), request["forms"], *target, request["options"])

@@ -362,6 +362,7 @@ def _torch_kind(kind: str) -> str:
 
 
 # ---- the interfaces and DLPack
+# vendors: DLPack, PyTorch and JAX name kinds of devices after them
 
 #: DLDeviceType -> device kind; pinned host memory is the host's, managed memory the device's
 _DLPACK_KINDS = {

@@ -184,6 +184,7 @@ def _function(module: str, qualname: str, key: str, known: Iterable[JitCallable]
         if (function.__module__, function.__qualname__) == (module, qualname)
     ]
     try:
+        # computed: the module of a function in a stored specialization
         holder: Any = importlib.import_module(module)
         for name in qualname.split("."):
             holder = getattr(holder, name)

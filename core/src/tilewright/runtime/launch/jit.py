@@ -418,6 +418,7 @@ def _nothing(grid: Any, stream: Any, values: Any) -> None:
 def _by_name(module: str, qualname: str) -> JITFunction | None:
     """Look up the kernel that a module defines under a name, possibly within decorators."""
     try:
+        # computed: the module of a kernel that was pickled
         found: Any = importlib.import_module(module)
     except ImportError:
         return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tilewright.ir.core import Function, Operation, Value
 
 if TYPE_CHECKING:
-    # higher layers of the toolkit, which call interfaces
+    # handed in: higher layers of the toolkit call interfaces
     from tilewright.ir.ops.linear import Dot
     from tilewright.ir.types import Type
     from tilewright.passes.analysis.axis import AxisInfo

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tilewright.simt.dialect.op_interface import Interface
 
 if TYPE_CHECKING:
+    # handed in: targets are asked for interfaces of their own
     from tilewright.simt.target.simt_target import SimtTarget
 
 _INTERFACES: Final[dict[str, Interface]] = {}

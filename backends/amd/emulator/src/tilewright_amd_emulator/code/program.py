@@ -10,6 +10,7 @@ from tilewright_amd_emulator.code.operands import Operand
 from tilewright_amd_emulator.errors import WaveError
 
 if TYPE_CHECKING:
+    # handed in: an instruction is executed on a machine
     from tilewright_amd_emulator.state.machine import Machine
 
 #: Executes an instruction for the waves that are selected.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.types import Type
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

@@ -11,6 +11,7 @@ from tilewright.simt.dialect.types import LOADS
 from tilewright.simt.target.copy_mechanism import THROUGH_REGISTERS, CopyMechanism
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

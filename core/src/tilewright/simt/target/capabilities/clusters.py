@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.llvm.emission.writer import FunctionWriter
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

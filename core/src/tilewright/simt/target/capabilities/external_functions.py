@@ -11,6 +11,8 @@ from tilewright.simt.target.externs import call_extern
 
 if TYPE_CHECKING:
     from tilewright.llvm.codegen.libraries import Libraries
+
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

@@ -11,6 +11,7 @@ from tilewright.ir.types import Type
 from tilewright.llvm.emission.writer import FunctionWriter
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

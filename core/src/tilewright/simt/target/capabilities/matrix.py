@@ -12,6 +12,8 @@ from tilewright.llvm.emission.writer import FunctionWriter
 
 if TYPE_CHECKING:
     from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
+
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
     from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.simt.target.capabilities.thread_hierarchy import Threads
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
 
 

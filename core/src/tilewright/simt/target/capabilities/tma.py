@@ -18,6 +18,7 @@ from tilewright.simt.dialect.ops.tensor_maps import (
 from tilewright.simt.target.copy_mechanism import BlockAccess
 
 if TYPE_CHECKING:
+    # handed in: the lowering calls capabilities with its context
     from tilewright.simt.lowering.emission.context import SimtContext
     from tilewright.simt.target.matmul_plan import Matmul
 
