@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.expressions import Number, select
 from tilewright.ir.ops.arithmetic import Cast, Constant
-from tilewright.ir.types import I1, I64, U64, IntType, element_type, with_element
+from tilewright.ir.types import I1, I64, U64, IntType, element_type
 from tilewright.passes.exact.algebra import is_finite, modulo, multiply, multiply_residues
 from tilewright.passes.exact.constants import payload_of_constant
 from tilewright.passes.exact.order import balanced
@@ -110,7 +110,7 @@ def constant(rewriter: ExactContext, operation: Constant) -> list[Value]:
 )
 def bitcast(rewriter: ExactContext, operation: Operation) -> list[Value]:
     (bits,) = rewriter.payloads(operation.operands)
-    result = with_element(bits.type, rewriter.payload_type(operation.results[0].type))
+    result = rewriter.payload_type(operation.results[0].type)
     if bits.type is result:
         return [bits]
     return [rewriter.builder.bitcast(bits, result=result)]

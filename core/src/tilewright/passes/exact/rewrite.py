@@ -26,7 +26,7 @@ from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_ad
 from tilewright.passes.exact.context import ExactOptions
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.ring import is_float
-from tilewright.passes.exact.rules import Formulas, is_bitwise, rule_of, touches_floats
+from tilewright.passes.exact.rules import Formulas, is_moved, rule_of, touches_floats
 from tilewright.passes.exact.stored_floats import (
     access,
     element_of,
@@ -150,7 +150,7 @@ class ExactRewriter:
             results = access(self, operation)
         elif rule := rule_of(operation) if touches_floats(operation) else None:
             results = rule.emit(self, operation)
-        elif is_bitwise(operation) or not touches_floats(operation):
+        elif is_moved(operation):
             results = self._copied(operation)
         else:
             raise ExactModeError(

@@ -83,9 +83,13 @@ def rule_of(operation: Operation) -> Rule | None:
     return rule if rule is not None and rule.applies(operation) else None
 
 
-def is_bitwise(operation: Operation) -> bool:
-    """Return whether the op table says that an operation moves floats, or has none."""
-    return bool(operation.spec.traits & (Trait.BITWISE | Trait.SHAPE))
+def is_moved(operation: Operation) -> bool:
+    """Return whether an operation moves floats, or has none.
+
+    The op table says so, or a row does that is about other kinds of the operation.
+    """
+    bitwise = operation.spec.traits & (Trait.BITWISE | Trait.SHAPE)
+    return bool(bitwise) or operation.name in rules() or not touches_floats(operation)
 
 
 def whole(
