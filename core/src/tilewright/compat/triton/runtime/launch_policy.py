@@ -166,6 +166,7 @@ class TritonPolicy(LaunchPolicy):
             [getattr(convert, "__qualname__", None) for _, convert in signature.converters],
             specialization.ir_override,
             specialization.fn.cache_key,
+            *([] if specialization.before_passes is None else [specialization.before_passes.name]),
         )
         return str(parts)
 
