@@ -53,14 +53,14 @@ def payloads(program: Program, module: Module) -> list[Any]:
 
 @pytest.mark.parametrize("carry", ["float", "int"])
 def test_random_programs_are_well_formed(carry) -> None:
-    for seed in range(60):
+    for seed in range(24):
         rewritten(random_program(seed), carry)
 
 
 @pytest.mark.parametrize("carry", ["float", "int"])
 def test_random_programs_have_the_same_bits_everywhere(carry) -> None:
     session, judged = Session(Subject("cpu"), "exact"), 0
-    for seed in range(1000, 1012):
+    for seed in range(1000, 1007):
         program = random_program(seed)
         if needs_of(program.module).missing(session.capabilities):
             continue
@@ -73,4 +73,4 @@ def test_random_programs_have_the_same_bits_everywhere(carry) -> None:
             if isinstance(a, np.ndarray):
                 assert a.tobytes() == b.tobytes(), f"random program {seed}"
         judged += 1
-    assert judged >= 8
+    assert judged >= 5
