@@ -1,9 +1,7 @@
-"""The five classic kernels on this machine's CPU: right against float64, timed against NumPy (and
-PyTorch where it is installed).
+"""The five classic kernels on this machine's CPU.
 
-Run by ``make demo``; ``make demo PLOT=1`` (``--plot``) also draws the times as bars. A ratio is the
-rival's time over Tilewright's: above 1, Tilewright is faster. Exits with status 1 when a kernel is
-wrong, and only then: how fast a kernel is beside its rivals is the machine's matter too.
+Results are checked against float64, and times are compared with NumPy's, and with PyTorch's if it
+is installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Flash attention, forward: softmax(q kᵀ · scale) v without ever storing the scores (Dao et al.,
-2022).
-"""
+"""Flash attention forward: softmax(q kᵀ · scale) v without stored scores (Dao et al., 2022)."""
 
 from __future__ import annotations
 
@@ -73,8 +71,9 @@ def attention(
     causal: bool = False,
     block: tuple[int, int] = (64, 64),
 ) -> Any:
-    """Attention of C-contiguous ``q``, ``k``, ``v`` of shape [heads, length, head dimension];
-    ``lse`` [heads, length] gets log2 of the row sums.
+    """Compute attention of C-contiguous ``q``, ``k``, ``v`` [heads, length, head dimension].
+
+    ``lse`` [heads, length] receives log2 of the row sums.
     """
     heads, length, head = q.shape
     grid = (tw.cdiv(length, block[0]), heads)

@@ -1,8 +1,6 @@
-"""Flash attention, backward: the weights are computed again from the row sums that the forward pass
-kept (Dao et al., 2022).
+"""Flash attention backward: the weights are recomputed from the row sums of the forward pass.
 
-With P = softmax(q kᵀ · scale) and D the row sums of out · dout: dv = Pᵀ dout, dS = P ∘ (dout vᵀ -
-D), dq = scale · dS k, dk = scale · dSᵀ q.
+See Dao et al., 2022.
 """
 
 from __future__ import annotations
@@ -128,11 +126,10 @@ def attention_backward(
     causal: bool = False,
     block: tuple[int, int] = (64, 64),
 ) -> None:
-    """Gradients of attention: ``out`` and ``lse`` are what :func:`kernels.attention.attention`
-    left, ``dout`` is the gradient of ``out``.
+    """Compute the gradients of attention.
 
-    All are C-contiguous, [heads, length, head dimension] but for ``lse`` and ``delta`` [heads,
-    length]; ``dq``, ``dk``, ``dv`` and the scratch ``delta`` (f32) are written.
+    ``out`` and ``lse`` are the results of :func:`kernels.attention.attention`, and ``dout`` is the
+    gradient of ``out``.
     """
     heads, length, head = q.shape
     block_m, block_n = block

@@ -1,5 +1,6 @@
-"""Layer normalisation, forward: rows of any length, in blocks, with the statistics kept for the
-backward pass.
+"""Layer normalization forward: rows of any length, in blocks.
+
+The statistics are kept for the backward pass.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def layer_norm(
     eps: float = 1e-5,
     block: int = 1024,
 ) -> Any:
-    """Normalise the rows of the C-contiguous matrix ``x`` into ``out``; ``mean`` and ``rstd`` (one
-    f32 a row) are kept.
+    """Normalize the rows of the C-contiguous matrix ``x`` into ``out``.
+
+    ``mean`` and ``rstd`` receive one f32 per row.
     """
     rows, columns = x.shape
     layer_norm_kernel[(rows,)](x, out, weight, bias, mean, rstd, columns, columns, eps, BLOCK=block)

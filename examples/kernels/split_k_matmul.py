@@ -67,8 +67,9 @@ def parts_of(
     block: tuple[int, int, int] = (128, 128, 64),
     most: int = 16,
 ) -> int:
-    """Into how many parts to split K for so many processors: the number, up to ``most``, with which
-    the busiest of them has the fewest steps.
+    """Return the number of splits of K for a number of processors.
+
+    It is the number up to ``most`` that minimizes the steps of the busiest processor.
     """
     block_m, block_n, block_k = block
     blocks, steps = tw.cdiv(m, block_m) * tw.cdiv(n, block_n), tw.cdiv(k, block_k)

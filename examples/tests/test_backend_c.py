@@ -1,5 +1,7 @@
-"""The example backend, installed as a vendor's would be: its wheel, the core's and the suite's in a
-fresh environment; conformant, and gone again."""
+"""The C example as a vendor's package: it installs, passes conformance, and uninstalls.
+
+A new environment contains its wheel and those of the core and the suite.
+"""
 
 from __future__ import annotations
 

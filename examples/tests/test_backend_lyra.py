@@ -1,5 +1,9 @@
-"""The example on the GPU toolkit, installed as a vendor's would be: its wheel, the core's and the
-suite's in a fresh environment; it computes, and conforms."""
+"""The example on the GPU toolkit as a vendor's package.
+
+It installs, computes and passes conformance.
+
+A new environment contains its wheel and those of the core and the suite.
+"""
 
 from __future__ import annotations
 

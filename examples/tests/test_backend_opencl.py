@@ -1,8 +1,6 @@
-"""The OpenCL example, installed as a vendor's would be: its wheel, that of the C example, the
-core's and the suite's in a fresh environment; it conforms.
+"""The OpenCL example as a vendor's package: it installs and passes conformance.
 
-Where there is no pyopencl, or no driver whose compiler takes a kernel for this processor, this is
-skipped. ``make opencl`` installs both.
+A new environment contains its wheel and those of the C example, the core and the suite.
 """
 
 from __future__ import annotations

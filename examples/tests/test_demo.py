@@ -42,8 +42,7 @@ def demo(seconds: float, change: str = "", *options: str) -> tuple[int, list[str
 
 @pytest.fixture(scope="module")
 def slow() -> tuple[int, list[str]]:
-    """The demo on a machine where Tilewright takes four times as long as its rivals, with a
-    plot."""
+    """Run the demo with a plot, where Tilewright takes four times as long as its rivals."""
     return demo(4.0, "", "--plot")
 
 

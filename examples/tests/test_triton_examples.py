@@ -46,8 +46,7 @@ def place(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def examples() -> Iterator[SimpleNamespace]:
-    """The modules of the examples, in a process where ``import triton`` finds Tilewright until they
-    are done with."""
+    """Import the examples' modules while ``import triton`` finds Tilewright."""
     from tilewright.compat.triton import hook
 
     active = hook.is_active()

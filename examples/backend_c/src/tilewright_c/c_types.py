@@ -26,8 +26,9 @@ def kept(type_: Type) -> str:
 
 
 def kind(type_: Type) -> str:
-    """Which column of a table a type is in: ``i`` signed, ``u`` unsigned (with i1), ``f`` float,
-    ``p`` pointer.
+    """Return the column of a type in a table.
+
+    ``i`` signed, ``u`` unsigned or i1, ``f`` float, ``p`` pointer.
     """
     element = element_type(type_)
     if isinstance(element, IntType):

@@ -1,6 +1,4 @@
-"""The C text before every kernel: the conversions between number formats that C does not have, or
-leaves undefined.
-"""
+"""C prelude of every kernel: number conversions that C lacks or leaves undefined."""
 
 from __future__ import annotations
 

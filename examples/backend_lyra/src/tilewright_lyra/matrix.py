@@ -21,9 +21,11 @@ WIDTH, STEP = 4, 16
 
 
 def plans(matmul: Matmul, warp_size: int) -> Sequence[MatmulPlan]:
-    """The plans for a matmul: one of 16-bit floats into f32, whose K is a multiple of the
-    instruction's; none for others, which the toolkit then multiplies
-    and adds element by element."""
+    """Return the plans for a matmul.
+
+    There is one for 16-bit floats with an f32 accumulator, if K is a multiple of the instruction's.
+    The toolkit expands all other matmuls into multiply-adds.
+    """
     if (
         len(matmul.shape) != 2
         or matmul.a not in (F16, BF16)

@@ -17,8 +17,9 @@ from tilewright_lyra.target import LyraTarget
 
 
 def launcher(code: CodeObject, parameters: Sequence[Parameter]) -> Launcher:
-    """What starts a kernel: arguments are words of 8 bytes, and the emulated machine runs the grid
-    to its end.
+    """Return a launcher, which runs the grid in the emulator.
+
+    Arguments are words of 8 bytes.
     """
     text, warps = code.binary.decode(), code.metadata["num_warps"]
 

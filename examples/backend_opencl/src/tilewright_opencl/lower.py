@@ -51,8 +51,9 @@ class Emitter(c.Emitter):
 
 
 def lower_kernel(function: Function) -> tuple[str, int]:
-    """OpenCL C of a kernel, all of whose operations are lowered, and the bytes of memory that each
-    work-item needs.
+    """Return a kernel's OpenCL C, and the bytes of memory per work-item.
+
+    All of the kernel's operations must have lowerings.
     """
     e = Emitter()
     for position, argument in enumerate(function.arguments):

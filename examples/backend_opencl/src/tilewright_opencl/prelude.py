@@ -1,6 +1,4 @@
-"""The OpenCL C before every kernel: what the C of ``tilewright_c`` takes from the headers of C, and
-memory at any address.
-"""
+"""OpenCL C prelude of every kernel: replacements for C headers, and access to any address."""
 
 from __future__ import annotations
 

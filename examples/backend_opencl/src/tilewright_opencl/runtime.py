@@ -29,9 +29,7 @@ os.environ.setdefault("POCL_KERNEL_CACHE", "0")
 
 @functools.cache
 def processor() -> Any:
-    """The first processor among the devices of OpenCL that computes with f64; None where there is
-    none.
-    """
+    """Return the first OpenCL processor that supports f64, or None."""
     try:
         platforms = cl.get_platforms()
     except cl.Error:  # no platform is installed
