@@ -20,7 +20,7 @@ def assert_close(
     """
     import numpy as np
 
-    left, right = _as_array(x), _as_array(y)
+    left, right = as_array(x), as_array(y)
     atol = 1e-2 if atol is None else float(_scalar(atol))
     rtol = 0.0 if rtol is None else float(_scalar(rtol))
     if left.size > 1 or right.size > 1:
@@ -35,7 +35,7 @@ def _scalar(value: Any) -> Any:
     return value() if callable(value) else value
 
 
-def _as_array(value: Any) -> Any:
+def as_array(value: Any) -> Any:
     """A NumPy array of the values; element types that NumPy lacks are widened to float32."""
     import numpy as np
 

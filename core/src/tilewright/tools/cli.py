@@ -167,30 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
         "it computes",
         _trace,
     )
-    trace.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
-    trace.add_argument(
-        "--arguments",
-        required=True,
-        metavar="LIST",
-        help=(
-            "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
-            "random, integers 0"
-        ),
-    )
-    trace.add_argument(
-        "--arrays",
-        type=Path,
-        metavar="FILE.npz",
-        help="the values of arrays among the arguments, by name",
-    )
-    trace.add_argument(
-        "--grid",
-        required=True,
-        metavar="SIZES",
-        help="one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'",
-    )
-    _constants_and_options(trace)
-    trace.add_argument("--backend", help="the backend to run on; the default one otherwise")
+    _described_launch(trace)
     trace.add_argument(
         "--nan",
         action="store_true",
@@ -203,6 +180,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="write the page of 'tilewright explain' with the values beside each line",
     )
     trace.add_argument("--json", action="store_true", help="print JSON")
+
+    bisect = _command(
+        commands,
+        "bisect",
+        "name the pass, the backend or the launch option that changes a kernel's results; exit "
+        "code 1 where one does",
+        _bisect,
+    )
+    _described_launch(bisect)
+    bisect.add_argument("--json", action="store_true", help="print JSON")
 
     tune = _command(
         commands,
@@ -414,6 +401,33 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
     command.add_argument("--arch", help="a target of the backend to compile for without a device")
 
 
+def _described_launch(command: argparse.ArgumentParser) -> None:
+    command.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    command.add_argument(
+        "--arguments",
+        required=True,
+        metavar="LIST",
+        help=(
+            "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
+            "random, integers 0"
+        ),
+    )
+    command.add_argument(
+        "--arrays",
+        type=Path,
+        metavar="FILE.npz",
+        help="the values of arrays among the arguments, by name",
+    )
+    command.add_argument(
+        "--grid",
+        required=True,
+        metavar="SIZES",
+        help="one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'",
+    )
+    command.add_argument("--backend", help="the backend to run on; the default one otherwise")
+    _constants_and_options(command)
+
+
 def _constants_and_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--constants",
@@ -513,9 +527,15 @@ def _ops(options: argparse.Namespace) -> int:
 
 
 def _trace(options: argparse.Namespace) -> int:
-    from tilewright.tools.trace.command import trace_command
+    from tilewright.tools.trace.trace_command import trace_command
 
     return trace_command(options)
+
+
+def _bisect(options: argparse.Namespace) -> int:
+    from tilewright.tools.bisect.bisect_command import bisect_command
+
+    return bisect_command(options)
 
 
 def _tune(options: argparse.Namespace) -> int:

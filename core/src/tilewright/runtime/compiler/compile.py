@@ -8,7 +8,7 @@ start runs neither frontend nor lowering.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -259,12 +259,7 @@ def lower_module(
         check_options(options, target.capabilities, backend.name, module.kernel.name)
         check_declared(module, target.capabilities, backend.name)
         timings["declared"] = _milliseconds(started)
-    own = backend.call(
-        "tilewright_passes", target=target, options=options, passes=pipeline.STANDARD
-    )
-    if own is not None and (not isinstance(own, Sequence) or not all(map(callable, own))):
-        raise _defect(backend, f"tilewright_passes gave {own!r:.100}, not a sequence of passes")
-    passes = pipeline.STANDARD if own is None else own
+    passes, own = _passes(backend, target, options)
     started = time.perf_counter()
     try:
         if keep_stages:
@@ -279,7 +274,7 @@ def lower_module(
     except TilewrightError:
         raise
     except Exception as error:
-        if own is None:
+        if not own:
             raise
         raise _defect(
             backend, f"one of its passes failed: {type(error).__name__}: {error}"
@@ -306,6 +301,31 @@ def lower_module(
     if keep_stages:
         code.stages = {**stages, **code.stages}
     return Artifact(key, code, parameters, timings)
+
+
+def passes_of(
+    backend: Backend, target: Target, options: Mapping[str, Any]
+) -> Sequence[Callable[[Module], Any]]:
+    """Return the passes that a module goes through before a backend lowers it.
+
+    Raises:
+        BackendError: the backend gave something else than a sequence of passes.
+    """
+    return _passes(backend, target, options)[0]
+
+
+def _passes(
+    backend: Backend, target: Target, options: Mapping[str, Any]
+) -> tuple[Sequence[Callable[[Module], Any]], bool]:
+    """Return the passes, and whether they are the backend's own."""
+    from tilewright.passes.pipeline import STANDARD
+
+    own = backend.call("tilewright_passes", target=target, options=options, passes=STANDARD)
+    if own is None:
+        return STANDARD, False
+    if not isinstance(own, Sequence) or not all(map(callable, own)):
+        raise _defect(backend, f"tilewright_passes gave {own!r:.100}, not a sequence of passes")
+    return own, True
 
 
 def take_apart(module: Module, backend: Backend) -> None:

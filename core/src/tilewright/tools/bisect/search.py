@@ -1,0 +1,259 @@
+"""Search for the pass, the backend or the launch option that changes a kernel's results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import TilewrightError
+from tilewright.ir.core import Module
+from tilewright.passes import pipeline
+from tilewright.passes.clone import clone_module
+from tilewright.plugins.registry import Backend, registry
+from tilewright.runtime.arguments.array_copies import clone, copy_into
+from tilewright.runtime.compiler.compile import (
+    build_module,
+    lower_module,
+    parameters_of,
+    passes_of,
+    take_apart,
+)
+from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.devices import device_registry
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+from tilewright.runtime.launch.grid import grid_of
+from tilewright.runtime.launch.jit import JITFunction
+from tilewright.runtime.storage.artifact import Artifact
+from tilewright.tools.bisect.results import (
+    ResultDifference,
+    arrays_of,
+    difference,
+    on_host,
+    tolerance,
+)
+
+Results = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class CompilationStep:
+    """One way to compute the kernel's results.
+
+    Attributes:
+        name: ``pass 2 cse`` (the reference interpreter on the module after a pass), ``decomposed``,
+            the backend's name, or that with a launch option, ``cpu with num_stages=1``.
+        difference: from the results of what the frontend made, on the reference interpreter; None
+            where there is none.
+        failure: why the step could not be computed, "" where it could.
+    """
+
+    name: str
+    difference: ResultDifference | None
+    failure: str = ""
+
+    @property
+    def right(self) -> bool:
+        """Return whether the results differ by no more than rounding explains."""
+        return not self.failure and (self.difference is None or self.difference.within)
+
+    def __str__(self) -> str:
+        if self.failure:
+            return f"{self.name}: failed ({self.failure})"
+        if self.difference is None:
+            return f"{self.name}: the same bits"
+        words = "rounded otherwise" if self.difference.within else "WRONG"
+        return f"{self.name}: {words} ({self.difference})"
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The steps of a kernel's compilation, and which of them changes its results.
+
+    Attributes:
+        kernel: the kernel's name.
+        steps: the passes in order, then the backend.
+        options: the backend again, with other values of single launch options; empty where the
+            backend's results are right.
+    """
+
+    kernel: str
+    steps: tuple[CompilationStep, ...]
+    options: tuple[CompilationStep, ...] = ()
+
+    @property
+    def culprit(self) -> CompilationStep | None:
+        """The first step whose results are wrong; None where all are right."""
+        return next((step for step in self.steps if not step.right), None)
+
+    def conclusion(self) -> str:
+        """Return a sentence that names what changes the results."""
+        culprit = self.culprit
+        if culprit is None:
+            return f"every step of {self.kernel} computes what the frontend's IR says"
+        if culprit.failure:
+            return f"{culprit.name} fails: {culprit.failure}"
+        text = f"{culprit.name} changes the results: {culprit.difference}"
+        helpful = [step.name for step in self.options if step.right]
+        if helpful:
+            text += f"; they are right for {', '.join(helpful)}"
+        return text
+
+    def __str__(self) -> str:
+        lines = [f"  {step}" for step in (*self.steps, *self.options)]
+        return "\n".join([f"{self.kernel}:", *lines, self.conclusion()])
+
+
+class Bisected:
+    """A kernel whose compilation is searched: ``bisected[grid](*args, **keywords)``."""
+
+    def __init__(self, kernel: JITFunction) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Any:
+        """Return the function that searches for a launch over a grid."""
+
+        def search(*args: Any, **keywords: Any) -> Bisection:
+            bound, _, _ = self.kernel.bind(*args, **keywords)
+            names = self.kernel.arg_names
+            sizes = grid_of(grid, dict(zip(names, bound, strict=True)))
+            selected = self.kernel.selected(args, keywords)
+            return _Bisection(self.kernel, selected, bound, sizes).run()
+
+        return search
+
+
+def bisect(kernel: Any) -> Bisected:
+    """Return a form of a kernel that searches for the compilation step that changes its results.
+
+    A launch ``bisect(kernel)[grid](*args, **keywords)`` takes what the kernel's own launch takes
+    and returns a :class:`Bisection`. The reference interpreter runs what the frontend made of the
+    kernel, and the module after each of the backend's passes; then the backend runs the kernel. If
+    only the backend's results are wrong, it runs again with other values of single launch options.
+    Arrays have the values that the frontend's module leaves in them afterwards.
+
+    Args:
+        kernel: a kernel of ``tilewright.jit`` or of Triton through the shim, or a decorated one,
+            whose configuration is passed as keywords.
+
+    Raises:
+        TypeError: ``kernel`` is none, or an array cannot be copied.
+    """
+    found = getattr(kernel, "base_kernel", kernel)
+    if not isinstance(found, JITFunction):
+        raise TypeError(f"bisect takes a kernel (a function with @jit), not {found!r:.100}")
+    return Bisected(found)
+
+
+class _Bisection:
+    def __init__(
+        self,
+        kernel: JITFunction,
+        selected: Selected,
+        bound: Sequence[Any],
+        sizes: tuple[int, int, int],
+    ) -> None:
+        self.kernel, self.selected, self.sizes = kernel, selected, sizes
+        self.bound = tuple(bound)
+        self.arrays = arrays_of(kernel.arg_names, bound)
+        self.saved = {name: clone(array) for name, array in self.arrays.items()}
+        self.tolerances = {name: tolerance(array) for name, array in self.arrays.items()}
+
+    def run(self) -> Bisection:
+        module = build_module(
+            self.selected.specialization, self.selected.backend, self.selected.target
+        )
+        self.expected = self._interpreted(module)
+        steps = [self._step(name, self._interpreted, each) for name, each in self._modules(module)]
+        steps.append(self._step(self.selected.backend.name, self._lowered, {}))
+        options: list[CompilationStep] = []
+        if not steps[-1].right and all(step.right for step in steps[:-1]):
+            for name, value in self._alternatives():
+                label = f"{self.selected.backend.name} with {name}={value}"
+                options.append(self._step(label, self._lowered, {name: value}))
+        self._interpreted(module)
+        return Bisection(self.kernel.__name__, tuple(steps), tuple(options))
+
+    def _step(self, name: str, compute: Any, what: Any) -> CompilationStep:
+        try:
+            found = compute(what)
+        except TilewrightError as error:
+            return CompilationStep(name, None, f"{type(error).__name__}: {error}".splitlines()[0])
+        return CompilationStep(name, difference(self.expected, found, self.tolerances))
+
+    def _modules(self, module: Module) -> Iterator[tuple[str, Module]]:
+        """Yield the module after each pass of the backend, each a copy."""
+        backend, specialization = self.selected.backend, self.selected.specialization
+        passes = passes_of(backend, self.selected.target, specialization.options)
+        current = clone_module(module)
+        for number, pass_ in enumerate(passes, 1):
+            pipeline.run(current, (pass_,))
+            yield f"pass {number} {pipeline.pass_name(pass_)}", clone_module(current)
+        if backend.manifest.lowers or backend.manifest.computes:
+            take_apart(current, backend)
+            yield "decomposed", current
+
+    def _interpreted(self, module: Module) -> Results:
+        """Run a module on the reference interpreter."""
+        backend = registry().get("reference")
+        device = device_registry.find(backend, None)
+        target = device_registry.target_of(backend, device)
+        parameters = parameters_of(module)
+        code = backend.require(
+            "tilewright_lower", module=module, target=target, options=backend.manifest.options
+        )
+        return self._launched(Artifact("", code, parameters, {}), backend, {})
+
+    def _lowered(self, options: Mapping[str, Any]) -> Results:
+        """Run the kernel on its own backend, with some launch options changed."""
+        selected = self.selected
+        specialization = replace(
+            selected.specialization, options={**selected.specialization.options, **options}
+        )
+        module = build_module(specialization, selected.backend, selected.target)
+        artifact = lower_module(module, specialization.options, selected.backend, selected.target)
+        return self._launched(artifact, selected.backend, options)
+
+    def _launched(
+        self, artifact: Artifact, backend: Backend, options: Mapping[str, Any]
+    ) -> Results:
+        """Launch on the arrays' first values, and return the values afterwards."""
+        selected = self.selected
+        own = backend is selected.backend
+        device = selected.device if own else device_registry.find(backend, None)
+        specialization = replace(
+            selected.specialization,
+            options={
+                **(selected.specialization.options if own else backend.manifest.options),
+                **options,
+            },
+        )
+        compiled = CompiledKernel(
+            artifact,
+            specialization,
+            backend,
+            selected.target if own else device_registry.target_of(backend, device),
+            device,
+            selected.signature.converters,
+        )
+        for name, array in self.arrays.items():
+            copy_into(array, self.saved[name])
+        if 0 not in self.sizes:
+            compiled.run(self.sizes, None, compiled.pick(self.bound))
+        memory = backend.call("tilewright_memory", device=device)
+        if memory is not None:
+            memory.synchronize()
+        return {name: on_host(array) for name, array in self.arrays.items()}
+
+    def _alternatives(self) -> Iterator[tuple[str, Any]]:
+        """Yield other values of the launch options, one option at a time."""
+        options = self.selected.specialization.options
+        for name, value in options.items():
+            if isinstance(value, bool):
+                yield name, not value
+        for name, values in (("num_stages", (1, 2)), ("num_warps", (1, 2, 4, 8))):
+            for value in values if name in options else ():
+                if options[name] != value:
+                    yield name, value

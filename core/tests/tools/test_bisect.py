@@ -1,0 +1,155 @@
+"""``tw.debug.bisect`` names the pass, the backend or the option that changes a kernel's results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.debug import Bisection, bisect
+from tilewright.ir import Module
+from tilewright.ir.builder import Builder
+from tilewright.passes import pipeline
+from tilewright.plugins.registry import Backend
+from tilewright.tools import cli
+from tilewright.tools.bisect.results import difference
+
+
+@tw.jit
+def sums(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) + 3 * tl.load(y + i, i < n), i < n)
+
+
+def found(**keywords: Any) -> tuple[Bisection, np.ndarray[Any, Any]]:
+    x, y = np.random.default_rng(0).normal(size=(2, 100)).astype(np.float32)
+    out = np.full(100, 7, np.float32)
+    result = bisect(sums)[(2,)](x, y, out, 100, BLOCK=64, **keywords)
+    np.testing.assert_array_equal(out, x + 3 * y)
+    return result, out
+
+
+def without(operation: str) -> Callable[[Module], bool]:
+    """A wrong pass: the first floating-point operation of that name yields its first operand."""
+
+    def wrong(module: Module) -> bool:
+        for each in module.walk():
+            if each.name == operation and "f32" in str(each.result.type):
+                each.result.replace_all_uses(each.operands[0])
+                return True
+        return False
+
+    return wrong
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_right_compilations(backend: str) -> None:
+    result, _ = found(backend=backend)
+    assert result.culprit is None and not result.options
+    assert [step.name for step in result.steps][-1] == backend
+    assert result.conclusion() == "every step of sums computes what the frontend's IR says"
+
+
+def test_names_the_wrong_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = pipeline.STANDARD
+    monkeypatch.setattr(pipeline, "STANDARD", (first, without("add"), *others))
+    result, _ = found(backend="reference")
+    assert result.culprit is not None and result.culprit.name == "pass 2 wrong"
+    assert result.steps[0].right and not any(step.right for step in result.steps[1:])
+    assert "pass 2 wrong changes the results: 100 elements of out differ" in result.conclusion()
+
+
+def test_names_the_option_that_makes_a_wrong_backend_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    require = Backend.require
+
+    def wrong(self: Backend, hook: str, /, **arguments: Any) -> Any:
+        if (
+            hook == "tilewright_lower"
+            and self.name == "cpu"
+            and not arguments["options"]["line_info"]
+        ):
+            without("mul")(arguments["module"])
+        return require(self, hook, **arguments)
+
+    monkeypatch.setattr(Backend, "require", wrong)
+    result, _ = found(backend="cpu")
+    assert result.culprit is not None and result.culprit.name == "cpu"
+    right = [step.name for step in result.options if step.right]
+    assert right == ["cpu with line_info=True"]
+    assert "they are right for cpu with line_info=True" in result.conclusion()
+
+
+def test_a_step_that_fails_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: Module) -> bool:
+        store = next(each for each in module.walk() if each.name == "store")
+        Builder.at(store).constant(value=1, result=store.operands[0].type)
+        return True
+
+    monkeypatch.setattr(pipeline, "STANDARD", (broken,))
+    with pytest.raises(Exception, match="constant"):
+        found(backend="reference")
+
+
+def test_differences() -> None:
+    one = {"x": np.array([1.0, np.nan, 100.0]), "n": np.array([1, 2])}
+    other = {"x": np.array([1.0, np.nan, 100.001]), "n": np.array([1, 2])}
+    assert difference(one, one, {"x": 0, "n": 0}) is None
+    near = difference(one, other, {"x": 1e-4, "n": 0})
+    assert near is not None and near.within and near.index == (2,)
+    other["n"] = np.array([1, 3])
+    wrong = difference(one, other, {"x": 1e-4, "n": 0})
+    assert wrong is not None and (wrong.argument, wrong.within, wrong.found) == ("n", False, 3)
+    nan = difference({"x": np.array([1.0])}, {"x": np.array([np.nan])}, {"x": 1.0})
+    assert nan is not None and not nan.within
+
+
+def test_arrays_of_tuples_and_what_is_no_kernel() -> None:
+    @tw.jit
+    def both(pair, n: tl.constexpr):
+        i = tl.arange(0, n)
+        tl.store(pair[1] + i, tl.load(pair[0] + i) * 2)
+
+    x, out = np.arange(4, dtype=np.int32), np.zeros(4, np.int32)
+    assert bisect(both)[(1,)]((x, out), 4, backend="cpu").culprit is None
+    np.testing.assert_array_equal(out, 2 * x)
+    with pytest.raises(TypeError, match="bisect takes a kernel"):
+        bisect(print)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_command(
+    wrong: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text(
+        "import tilewright as tw\n"
+        "import tilewright.language as tl\n"
+        "@tw.jit\n"
+        "def scaled(x, out, n, BLOCK: tl.constexpr):\n"
+        "    i = tl.arange(0, BLOCK)\n"
+        "    tl.store(out + i, tl.load(x + i, i < n) * 3.0, i < n)\n"
+    )
+    if wrong:
+        monkeypatch.setattr(pipeline, "STANDARD", (without("mul"),))
+    arguments = [
+        *("bisect", f"{kernel}:scaled", "--arguments", "x=fp32[n], out=fp32[n], n=60"),
+        *(
+            "--grid",
+            "cdiv(n, BLOCK)",
+            "--constants",
+            "BLOCK=64",
+            "--backend",
+            "reference",
+            "--json",
+        ),
+    ]
+    assert cli.main(arguments) == int(wrong)
+    printed = json.loads(capsys.readouterr().out)
+    assert ("changes the results" in printed["conclusion"]) == wrong
+    assert printed["steps"][0]["name"] == ("pass 1 wrong" if wrong else "pass 1 canonicalize")
