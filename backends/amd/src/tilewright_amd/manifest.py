@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tilewright.ir.order import SEQUENTIAL, TREE
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Capabilities, Manifest
 from tilewright_amd import __version__
@@ -20,7 +21,8 @@ CAPABILITIES = every_type(
         "noinline",
         "clock",
         "cooperative",
-    }
+    },
+    orders={name: frozenset((TREE, SEQUENTIAL)) for name in ("reduce", "scan")},
 )
 
 #: Launch options of this backend beyond the portable ones.

@@ -5,6 +5,7 @@ Of the driver, it only queries the version.
 
 from __future__ import annotations
 
+from tilewright.ir.order import SEQUENTIAL, TREE
 from tilewright.plugins.common import every_type, why_disabled
 from tilewright.plugins.manifest import Manifest
 from tilewright_nvidia import __version__
@@ -22,7 +23,8 @@ CAPABILITIES = every_type(
         "noinline",
         "clock",
         "cooperative",
-    }
+    },
+    orders={name: frozenset((TREE, SEQUENTIAL)) for name in ("reduce", "scan")},
 )
 
 #: Launch options of this backend beyond the portable ones.

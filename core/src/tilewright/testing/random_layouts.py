@@ -12,6 +12,7 @@ from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.ops.control import Map, Scan
 from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.shape import Broadcast, Cat, Gather, Join, Split
+from tilewright.ir.order import effective_order
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import TileType, shape_of
@@ -136,7 +137,7 @@ class RandomAssignment:
         pack = min(pack, tiles[0].type.numel)  # type: ignore[attr-defined]
         layout = self.layout(tiles[0], [1 << bit for bit in range(log2(pack))])
         if isinstance(operation, Scan):
-            layout = scan_layout(layout, operation.attribute("axis"))
+            layout = scan_layout(layout, operation.axis, effective_order(operation))
         self._all(operation, lambda value: layout)
         for _, value in self._tiles(operation.results):
             value.layout = layout

@@ -20,6 +20,7 @@ from tilewright.ir.ops.control import Map, Reduce, Scan
 from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.shape import Gather
+from tilewright.ir.order import effective_order
 from tilewright.ir.types import TileType
 from tilewright.llvm.assembly.assembly_sites import blamed_at
 from tilewright.simt.analysis.xor_exchange import exchange_within_warp, xor_distance
@@ -130,7 +131,8 @@ def reduced(statement: Statement, operation: Reduce) -> None:
 def scanned(statement: Statement, operation: Scan) -> None:
     """Constrain a scan to one layout, along whose axis it can be computed."""
     variable, axis = _folded(statement, operation, 2.0)
-    variable.admit = lambda layout: scan_layout(layout, axis)
+    order = effective_order(operation)
+    variable.admit = lambda layout: scan_layout(layout, axis, order)
     for result in operation.results:
         statement.origins[result] = Origin(variable)
 

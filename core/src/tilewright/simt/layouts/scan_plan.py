@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from tilewright.ir.order import ANY, SEQUENTIAL, TREE
 from tilewright.simt.layouts.linear_layout import LinearLayout, axis_shifts, blocked, log2
 
 #: Kinds of steps, which are the kinds of bits.
@@ -39,7 +40,7 @@ class ScanPlan:
     """Steps of a scan.
 
     Attributes:
-        chunk: register masks of the bits that a thread scans first, lowest first.
+        chunk: register masks of the bits that a thread scans first, lowest first; none for a tree.
         steps: the remaining steps.
     """
 
@@ -48,8 +49,9 @@ class ScanPlan:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
-    """The steps in ``layout``, or None where it does not serve: a bit of a register, lane or warp
+def plan_scan(layout: LinearLayout, axis: int, order: str = ANY) -> ScanPlan | None:
+    """The steps in ``layout``, or None where it does not serve: in sequence, where the axis is not
+    a chunk; else unless a bit of a register, lane or warp
     moves along the axis by one bit of the coordinate and nowhere else, or not at all along it;
     every bit of the coordinate is moved by one of them; bits of warps follow each other, above
     those of lanes."""
@@ -69,6 +71,10 @@ def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
     first = next(
         (position for position, (kind, _) in enumerate(bits) if kind is not REGISTER), len(bits)
     )
+    if order == TREE:
+        first = 0
+    elif order == SEQUENTIAL and first < len(bits):
+        return None
     steps: list[ScanStep] = []
     for position, (kind, number) in enumerate(bits[first:], first):
         if kind is WARPS and steps and steps[-1].kind is WARPS:
@@ -80,12 +86,13 @@ def plan_scan(layout: LinearLayout, axis: int) -> ScanPlan | None:
     return ScanPlan(tuple(number for _, number in bits[:first]), tuple(steps))
 
 
-def scan_layout(layout: LinearLayout, axis: int) -> LinearLayout:
+def scan_layout(layout: LinearLayout, axis: int, order: str = ANY) -> LinearLayout:
     """``layout`` itself where a scan along ``axis`` can be done in it, else one to convert to: as
-    much of the axis in a thread as it has registers."""
-    if plan_scan(layout, axis) is not None:
+    much of the axis in a thread as it has registers, and all of it for a scan in sequence."""
+    if plan_scan(layout, axis, order) is not None:
         return layout
     lanes, warps = 1 << len(layout.lanes), 1 << len(layout.warps)
     numel = 1 << sum(map(log2, layout.shape))
-    order = (axis, *(other for other in reversed(range(len(layout.shape))) if other != axis))
-    return blocked(layout.shape, order, max(1, numel // (lanes * warps)), lanes, warps)
+    axes = (axis, *(other for other in reversed(range(len(layout.shape))) if other != axis))
+    vector = layout.shape[axis] if order == SEQUENTIAL else max(1, numel // (lanes * warps))
+    return blocked(layout.shape, axes, vector, lanes, warps)

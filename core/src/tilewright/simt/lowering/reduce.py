@@ -1,15 +1,18 @@
 """Reductions along an axis: within threads, among lanes by shuffles, among warps via shared memory.
 
 :mod:`tilewright.simt.layouts.reduce_plan` decides which of these a layout needs. Every thread that
-holds an element of the result ends with the same bits.
+holds an element of the result ends with the same bits. Reductions in a stated order follow the
+steps of :mod:`tilewright.simt.layouts.ordered_reduce_plan`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Reduce
+from tilewright.ir.order import ANY, effective_order
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
@@ -18,6 +21,7 @@ from tilewright.simt.dialect.layout_rules import operand_layouts
 from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
+from tilewright.simt.layouts.ordered_reduce_plan import OrderedStep, plan_ordered_reduction
 from tilewright.simt.layouts.reduce_plan import Exchange, ReducePlan, plan_reduction
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shuffles import exchange
@@ -56,17 +60,22 @@ def _single_operation(region: Region) -> str:
 
 
 def lower_reduce(context: SimtContext, operation: Reduce) -> None:
-    region = operation.combine
-    plan = plan_reduction(context.layout(operation.inputs[0]), operation.axis)
+    region, order = operation.combine, effective_order(operation)
     rows: list[Row] = [
         list(row)
         for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)
     ]
-    reduction = _Reduction(context, operation, plan, region)
-    rows = reduction.in_thread(rows)
-    rows = reduction.by_warp(rows) or reduction.by_exchanges(rows, plan.exchanges)
-    if plan.through_memory(reduction.symmetric):
-        rows = reduction.among_warps(rows)
+    layout = context.layout(operation.inputs[0])
+    if order == ANY:
+        plan = plan_reduction(layout, operation.axis)
+        reduction = _Reduction(context, operation, plan, region)
+        rows = reduction.in_thread(rows)
+        rows = reduction.by_warp(rows) or reduction.by_exchanges(rows, plan.exchanges)
+        if plan.through_memory(reduction.symmetric):
+            rows = reduction.among_warps(rows)
+    else:
+        with context.without_contraction():
+            reduction, rows = _reduce_in_order(context, operation, order, rows)
     for result, type_, column in zip(
         operation.results, reduction.types, zip(*rows, strict=True), strict=True
     ):
@@ -74,6 +83,27 @@ def lower_reduce(context: SimtContext, operation: Reduce) -> None:
         if not isinstance(result.type, TileType):
             names = [context.target.lanes.uniform(context.writer, name, type_) for name in names]
         context.bind(result, names)
+
+
+def _reduce_in_order(
+    context: SimtContext, operation: Reduce, order: str, rows: list[Row]
+) -> tuple[_Reduction, list[Row]]:
+    """Emit the steps of a reduction in an order."""
+    in_memory = False
+    for step in _steps(operation, order):
+        reduction = _Reduction(context, operation, step.plan, operation.combine)
+        rows = reduction.by_exchanges(reduction.in_thread(rows), step.plan.exchanges)
+        if step.plan.through_memory(reduction.symmetric):
+            if in_memory:
+                context.barrier()  # the scratch space of the step before is read
+            rows, in_memory = reduction.among_warps(rows, step.parts), True
+    return reduction, rows
+
+
+def _steps(operation: Reduce, order: str) -> Sequence[OrderedStep]:
+    return plan_ordered_reduction(
+        layout_of(operation.inputs[0]), operation.axis, order, is_symmetric(operation.combine)
+    )
 
 
 class _Reduction:
@@ -169,10 +199,11 @@ class _Reduction:
             count = w.intrinsic("llvm.ctpop", "i32", [("i32", bits)])
             return w.emit(f"trunc i32 {count} to i1")
 
-    def among_warps(self, rows: list[Row]) -> list[Row]:
+    def among_warps(self, rows: list[Row], order: Sequence[int] | None = None) -> list[Row]:
         """Combine the partial results of the warps through shared memory, in the order of memory.
 
-        Each partial result is written once.
+        Each partial result is written once. ``order``: the bits of a part's number in the order in
+        which parts are combined; without bits one part after the other.
         """
         context, plan, w = self.context, self.plan, self.context.writer
         elements = [element_type(operand.type) for operand in self.operation.operands]
@@ -190,10 +221,15 @@ class _Reduction:
         context.barrier()
         # The parts of a result are side by side. A thread loads as many as one access holds; lanes
         # that have the same results share the rest.
-        shared = plan.sharing(
-            min(
-                context.target.resources.max_access // storage_size(element) for element in elements
+        shared = (
+            plan.sharing(
+                min(
+                    context.target.resources.max_access // storage_size(element)
+                    for element in elements
+                )
             )
+            if order is None
+            else ()
         )
         own = plan.parts >> len(shared)
         lanes = [image * plan.parts for image in plan.result.lanes]
@@ -211,10 +247,23 @@ class _Reduction:
                 for place, type_, element in zip(places, self.types, elements, strict=True)
             ]
             parts: list[Row] = [list(row) for row in zip(*columns, strict=True)]
-            while len(parts) > 1:
-                parts = [self.combine(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
-            combined.append(parts[0])
+            combined.append(self.combine_parts(parts, order))
         return self.by_exchanges(combined, shared)
+
+    def combine_parts(self, parts: list[Row], order: Sequence[int] | None) -> Row:
+        """Combine the parts of a result; without an order as a tree of neighbors."""
+        if order is None or len(parts) == 1:
+            order = range(log2(len(parts)))
+        if len(parts) > 1 and not order:
+            return functools.reduce(self.combine, parts)
+        left = dict(enumerate(parts))
+        for bit in order:
+            left = {
+                number: self.combine(part, left[number | 1 << bit])
+                for number, part in left.items()
+                if not number >> bit & 1
+            }
+        return left[0]
 
     def _load_parts(self, place: str, type_: str, size: int, parts: int) -> list[str]:
         """Load the partial results of one result in the widest accesses."""
@@ -271,10 +320,16 @@ def _offsets(plan: ReducePlan, elements: Sequence[Type]) -> list[int]:
 
 def _scratch(operation: Reduce, target: SimtTarget) -> int:
     """Return the bytes of scratch space for partial results, 0 if none go through shared memory."""
-    plan = plan_reduction(layout_of(operation.inputs[0]), operation.axis)
-    if not plan.through_memory(is_symmetric(operation.combine)):
-        return 0
-    return _offsets(plan, [element_type(operand.type) for operand in operation.operands])[-1]
+    order, symmetric = effective_order(operation), is_symmetric(operation.combine)
+    if order == ANY:
+        plans = [plan_reduction(layout_of(operation.inputs[0]), operation.axis)]
+    else:
+        plans = [step.plan for step in _steps(operation, order)]
+    elements = [element_type(operand.type) for operand in operation.operands]
+    return max(
+        (_offsets(plan, elements)[-1] for plan in plans if plan.through_memory(symmetric)),
+        default=0,
+    )
 
 
 def _check(operation: Reduce, target: SimtTarget) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.core import Region
 from tilewright.ir.ops.control import Scan
+from tilewright.ir.order import ANY, SEQUENTIAL, effective_order
 from tilewright.ir.types import element_type
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.assign_layouts import shape_rules
@@ -52,13 +53,20 @@ class _Carry:
 
 def lower_scan(context: SimtContext, operation: Scan) -> None:
     layout, axis = context.layout(operation.inputs[0]), operation.axis
-    plan = plan_scan(layout, axis)
+    order = effective_order(operation)
+    plan = plan_scan(layout, axis, order)
     assert plan is not None, f"a scan in layout {layout}"
     rows: list[Row] = [
         list(row)
         for row in zip(*(context.registers[operand] for operand in operation.operands), strict=True)
     ]
-    rows = _Scan(context, operation, plan, layout).run(rows)
+    if order == ANY:
+        rows = _Scan(context, operation, plan, layout).run(rows)
+    else:
+        # without a chunk, the steps are those of the tree
+        scan = _Scan if order == SEQUENTIAL else _TreeScan
+        with context.without_contraction():
+            rows = scan(context, operation, plan, layout).run(rows)
     for result, names in zip(operation.results, zip(*rows, strict=True), strict=True):
         context.bind(result, names)
 
@@ -78,6 +86,7 @@ class _Scan:
         self.reverse = operation.reverse
         self.region: Region = operation.combine
         self.types = [context.llvm_type(operand.type) for operand in operation.operands]
+        self.rows: list[Row] = []
         self.totals: dict[int, Row] = {}
         self.carries: dict[int, _Carry] = {}
         #: the register bits whose blocks were joined
@@ -90,6 +99,7 @@ class _Scan:
         if self.reverse:
             members.reverse()
         inside = sum(self.plan.chunk)
+        self.rows = rows
         chunks = [register for register in range(len(rows)) if not register & inside]
         for chunk in chunks:
             for earlier, later in itertools.pairwise(members):
@@ -249,15 +259,24 @@ class _Scan:
                 rows.reverse()
             # this warp's place in the order of the scan
             turn = w.emit(f"sub i32 {count - 1}, {mine}") if self.reverse else mine
-            running = before = rows[0]
-            for slot in range(2, count):
-                running = self.combine(running, rows[slot - 1])
-                before = self.select(w.emit(f"icmp uge i32 {turn}, {slot}"), running, before)
-            behind = w.emit(f"icmp ne i32 {turn}, 0")
-            for chunk in self._chunks_of(chunks, block):
-                self.prepend(chunk, before, behind)
+            total = self.join_totals(self._chunks_of(chunks, block), rows, turn, is_last)
             if not is_last:
-                self.totals[block] = self.combine(running, rows[-1])
+                self.totals[block] = total
+
+    def join_totals(self, chunks: Sequence[int], rows: list[Row], turn: str, is_last: bool) -> Row:
+        """Prepend the totals of the warps before this one, which has number ``turn``.
+
+        Return the total of all, which need not be combined in the last step.
+        """
+        w = self.context.writer
+        running = before = rows[0]
+        for slot in range(2, len(rows)):
+            running = self.combine(running, rows[slot - 1])
+            before = self.select(w.emit(f"icmp uge i32 {turn}, {slot}"), running, before)
+        behind = w.emit(f"icmp ne i32 {turn}, 0")
+        for chunk in chunks:
+            self.prepend(chunk, before, behind)
+        return running if is_last else self.combine(running, rows[-1])
 
     # ---- where the thread is
 
@@ -299,6 +318,32 @@ class _Scan:
             own[block] = w.emit(f"xor i32 {part}, {number}")
             first[block] = w.emit(f"xor i32 {group}, {number}")
         return _Places(own, first, context.is_owner(totals))
+
+
+class _TreeScan(_Scan):
+    """A scan as a tree: what comes before a block is combined with its elements at once."""
+
+    def prepend(self, chunk: int, before: Row, behind: str | None) -> None:
+        own = self.rows[chunk]
+        self.rows[chunk] = self.select(behind, self.combine(before, own), own)
+
+    def join_totals(self, chunks: Sequence[int], rows: list[Row], turn: str, is_last: bool) -> Row:
+        w, level = self.context.writer, 0
+        while len(rows) > 1:
+            block = w.emit(f"lshr i32 {turn}, {level}") if level else turn
+            before = rows[0]
+            for number in range(3, len(rows), 2):
+                reached = w.emit(f"icmp eq i32 {block}, {number}")
+                before = self.select(reached, rows[number - 1], before)
+            odd = w.emit(f"trunc i32 {block} to i1")
+            for chunk in chunks:
+                self.prepend(chunk, before, odd)
+            level += 1
+            if len(rows) > 2 or not is_last:
+                rows = [self.combine(*rows[k : k + 2]) for k in range(0, len(rows), 2)]
+            else:
+                break
+        return rows[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +437,7 @@ def _offsets(plan: ScanPlan, layout: LinearLayout, axis: int, sizes: Sequence[in
 
 def _scratch(operation: Scan, target: SimtTarget) -> int:
     layout, axis = layout_of(operation.inputs[0]), operation.axis
-    plan = plan_scan(layout, axis)
+    plan = plan_scan(layout, axis, effective_order(operation))
     assert plan is not None
     return _offsets(
         plan,
@@ -404,7 +449,7 @@ def _scratch(operation: Scan, target: SimtTarget) -> int:
 
 def _check(operation: Scan, target: SimtTarget) -> str:
     layout = layout_of(operation.inputs[0])
-    works = scan_layout(layout, operation.axis) == layout
+    works = scan_layout(layout, operation.axis, effective_order(operation)) == layout
     return one_layout(operation, target) or (
         "" if works else "the scan does not work on this layout"
     )

@@ -22,6 +22,7 @@ from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Binary
 from tilewright.ir.ops.control import For, Reduce
+from tilewright.ir.order import ANY
 from tilewright.ir.types import FloatType, TileType
 from tilewright.passes.clone import clone_region
 from tilewright.simt.dialect.attributes import layout_of
@@ -114,7 +115,7 @@ def _factor(kept: Value, argument: Value) -> Value | None:
 
 
 def _is_sum(operation: Reduce) -> bool:
-    if len(operation.results) != 1:
+    if len(operation.results) != 1 or operation.order != ANY:
         return False
     region = operation.combine
     add, *rest = region

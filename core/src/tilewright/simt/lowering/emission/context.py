@@ -95,6 +95,15 @@ class SimtContext:
             self.lane, self.warp = target.threads.lane(writer), target.threads.warp(writer)
             self.shared_base = target.shared.base(writer)
 
+    @contextmanager
+    def without_contraction(self) -> Iterator[None]:
+        """Fuse no multiplication with an addition that is emitted inside."""
+        saved, self.contract = self.contract, ""
+        try:
+            yield
+        finally:
+            self.contract = saved
+
     # ---- values
 
     def layout(self, value: Value) -> LinearLayout:
