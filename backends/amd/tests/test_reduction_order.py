@@ -1,4 +1,4 @@
-"""Reductions and scans in a stated order on emulated waves: the reference's bits, whatever the layout."""
+"""Reductions and scans in a stated order on emulated waves: the reference's bits."""
 
 from __future__ import annotations
 
@@ -92,3 +92,27 @@ def test_one_element_after_the_other(num_warps: int, arch: str) -> None:
         for kernel in (reduction_order.sum_rows, reduction_order.mean_rows):
             constants = {"N": n, "ROWS": rows, "ORDER": "sequential"}
             same_bits(kernel, arch, num_warps, x, rows, **constants)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_matmuls_in_sequence(dtype: str, arch: str) -> None:
+    m, n, k = 16, 32, 32
+    kind = {"fp16": np.float16, "fp32": np.float32}[dtype]
+    a, b = (reduction_order.spread(shape, 3).astype(kind) for shape in ((m, k), (k, n)))
+    expected = reduction_order.spread((m, n), 4)
+    for num_warps in (1, 4):
+        found = reduction_order.spread((m, n), 4)
+        code = compiled(
+            reduction_order.multiply,
+            f"a=*{dtype}:16, b=*{dtype}:16, c=*fp32:16",
+            arch,
+            {"M": m, "N": n, "K": k, "ORDER": "sequential"},
+            num_warps=num_warps,
+        )
+        launched(code, [a, b, found])
+        if num_warps == 1:
+            reduction_order.multiply[(1,)](
+                a, b, expected, m, n, k, "sequential", backend="reference"
+            )
+        assert found.tobytes() == expected.tobytes()

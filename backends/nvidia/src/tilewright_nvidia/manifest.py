@@ -24,7 +24,10 @@ CAPABILITIES = every_type(
         "clock",
         "cooperative",
     },
-    orders={name: frozenset((TREE, SEQUENTIAL)) for name in ("reduce", "scan")},
+    orders={
+        **{name: frozenset((TREE, SEQUENTIAL)) for name in ("reduce", "scan")},
+        "dot": frozenset((SEQUENTIAL,)),
+    },
 )
 
 #: Launch options of this backend beyond the portable ones.

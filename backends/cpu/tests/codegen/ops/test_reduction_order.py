@@ -1,5 +1,4 @@
-"""Reductions, scans and matmuls in a stated order: the reference's bits, whatever the tile's
-shape."""
+"""Reductions, scans and matmuls in a stated order: the reference's bits."""
 
 from __future__ import annotations
 

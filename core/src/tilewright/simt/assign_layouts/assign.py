@@ -24,6 +24,7 @@ from tilewright.ir.ops.control import For, If
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
 from tilewright.ir.ops.shape import Split
+from tilewright.ir.order import SEQUENTIAL
 from tilewright.ir.types import TileType, bit_width, element_type, shape_of
 from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
@@ -63,7 +64,7 @@ from tilewright.simt.layouts.linear_layout import (
 )
 from tilewright.simt.target.copy_mechanism import GROUPS
 from tilewright.simt.target.cost_model import operation_cost
-from tilewright.simt.target.fma_plan import FMA
+from tilewright.simt.target.fma_plan import FMA, FMA_IN_SEQUENCE, fma_plan
 from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
@@ -312,6 +313,9 @@ class LayoutStatement:
         The latter reads operands from registers that are there anyway.
         """
         matmul = matmul_of(operation)
+        if operation.order == SEQUENTIAL:
+            plan = self.plans[operation] = fma_plan(self.target, matmul, FMA_IN_SEQUENCE)
+            return plan
         plan = (
             self._in_place(operation)
             or self._by_rows(operation)
@@ -707,8 +711,9 @@ def _feeds_matmul(value: Value) -> bool:
 
 
 def _name_plan(operation: Operation, plan: MatmulPlan) -> None:
-    """Replace a ``dot`` by a ``simt.dot`` with a plan."""
+    """Replace a ``dot`` by a ``simt.dot`` with a plan, whose name says the order."""
     attributes = {**operation.attributes, "plan": plan.name}
+    attributes.pop("order", None)
     made = Operation(
         SIMT_TABLE["simt.dot"],
         operation.operands,

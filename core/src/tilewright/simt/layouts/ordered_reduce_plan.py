@@ -62,7 +62,7 @@ def plan_ordered_reduction(
 
 
 def _step(steps: list[OrderedStep], layout: LinearLayout, axis: int, low: bool) -> LinearLayout:
-    """Append the step that combines the lowest or the highest bits; return the layout of the rest."""
+    """Append the step of the lowest or the highest bits; return the layout of the rest."""
     shape, extent = layout.shape, layout.shape[axis]
 
     def view(taken: int) -> LinearLayout:

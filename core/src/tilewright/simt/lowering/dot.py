@@ -21,7 +21,7 @@ from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shared_access import places, plan_accesses, read, read_tile
 from tilewright.simt.lowering.fma_matmul import emit_fma_block
 from tilewright.simt.lowering.shared_memory import slot_address
-from tilewright.simt.target.fma_plan import fma_block
+from tilewright.simt.target.fma_plan import FMA_IN_SEQUENCE, fma_block
 from tilewright.simt.target.fragments import k_axis, step_registers
 from tilewright.simt.target.matmul_plan import (
     REGISTERS,
@@ -63,7 +63,12 @@ def _multiply(context: SimtContext, operation: TileMatmul) -> list[str]:
     ]
     if plan.emit is None:
         return emit_fma_block(
-            context, fma_block(plan.c, matmul_of(operation)), fetch[0](0), fetch[1](0), c
+            context,
+            fma_block(plan.c, matmul_of(operation)),
+            fetch[0](0),
+            fetch[1](0),
+            c,
+            in_sequence=plan.name == FMA_IN_SEQUENCE,
         )
     for first in range(0, plan.a.shape[-1], step or plan.a.shape[-1]):
         c = plan.emit(context, fetch[0](first), fetch[1](first), c)

@@ -23,9 +23,18 @@ from tilewright.simt.target.matmul_plan import SharedOperand
 
 
 def emit_fma_block(
-    context: SimtContext, block: FmaBlock, a: SharedOperand, b: SharedOperand, c: list[str]
+    context: SimtContext,
+    block: FmaBlock,
+    a: SharedOperand,
+    b: SharedOperand,
+    c: list[str],
+    *,
+    in_sequence: bool = False,
 ) -> list[str]:
-    """Emit the matmul of a thread's block; return the registers of the result."""
+    """Emit the matmul of a thread's block; return the registers of the result.
+
+    ``in_sequence``: one product is added after the other.
+    """
     w = context.writer
     compute: Type = (
         block.accumulator
@@ -48,7 +57,7 @@ def emit_fma_block(
 
     pairs = (
         context.target.matrix.pair_dot
-        if compute is F32 and block.a is block.b and slice_bits > 0
+        if compute is F32 and block.a is block.b and slice_bits > 0 and not in_sequence
         else None
     )
     if pairs is not None and block.a not in pairs.types:

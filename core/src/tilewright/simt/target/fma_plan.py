@@ -20,17 +20,19 @@ from tilewright.simt.target.simt_target import SimtTarget
 _RUN_BITS = 2
 
 
-#: The name of the plan.
+#: The name of the plan whose order is any.
 FMA: Final = "multiply and add"
+#: The name of the plan that adds one product after the other, without dot-product instructions.
+FMA_IN_SEQUENCE: Final = "multiply and add in sequence"
 
 
-def fma_plan(target: SimtTarget, matmul: Matmul) -> MatmulPlan:
+def fma_plan(target: SimtTarget, matmul: Matmul, name: str = FMA) -> MatmulPlan:
     """Return the plan of a matmul in IEEE arithmetic, regardless of its precision attribute."""
     block = fma_block(
         result_layout(matmul.shape, log2(target.resources.warp_size), log2(matmul.warps)), matmul
     )
     return MatmulPlan(
-        FMA, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True
+        name, block.reads(0), block.reads(1), block.c, None, (SHARED, SHARED), by_threads=True
     )
 
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from tilewright.errors import LoweringError
 from tilewright.simt.dialect.ops.dot import Multiplication, Step
-from tilewright.simt.target.fma_plan import fma_plan
+from tilewright.simt.target.fma_plan import FMA_IN_SEQUENCE, fma_plan
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan, matmul_of
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -34,6 +34,8 @@ def plan_of(operation: Multiplication | Step, target: SimtTarget) -> MatmulPlan:
         LoweringError: the target has no plan of that name for the matmul.
     """
     name = operation.plan
+    if name == FMA_IN_SEQUENCE:
+        return fma_plan(target, matmul_of(operation), name)
     known = plans(matmul_of(operation), target)
     found = next((plan for plan in known if plan.name == name), None)
     if found is None:
