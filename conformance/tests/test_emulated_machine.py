@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from tilewright.ir import TABLE, Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import DescriptorType, TileType
+from tilewright.ir.types import F32, DescriptorType, TileType
 from tilewright.passes import pipeline
 from tilewright.reference.interpreter import run
 from tilewright.simt import emulator
 from tilewright_conformance.op_samples import check_outputs, samples
 from tilewright_conformance.random_programs import Program, mismatch, programs
+from tilewright_conformance.testlib import reduction_order
 
 EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 16
 
@@ -66,6 +67,33 @@ def test_an_operation_agrees_with_the_reference(name: str) -> None:
             warp_size=lanes,
         )
         check_outputs(sample, expected, found)
+
+
+@pytest.mark.parametrize("order", reduction_order.ORDERS)
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((64,), 0), ((256,), 0), ((4, 32), 1), ((32, 4), 0), ((2, 16, 4), 1)]
+)
+def test_an_order_is_kept_by_every_number_of_threads(
+    shape: tuple[int, ...], axis: int, order: str
+) -> None:
+    sample = reduction_order.sum_sample(F32, shape, axis, order)
+    expected = reduction_order.run_on_reference(sample)
+    for warps, lanes in (*MACHINES, (8, 4)):
+        found = sample.make_arguments(np.random.default_rng(0))
+        module = parse_module(print_module(sample.module))
+        emulator.run(module, found, sample.grid, num_warps=warps, warp_size=lanes)
+        assert reduction_order.bits(sample, found) == expected, (warps, lanes)
+
+
+@pytest.mark.parametrize("element", ["f16", "f32"])
+def test_matmuls_in_sequence(element: str) -> None:
+    sample = reduction_order.dot_sample(element)
+    expected = reduction_order.run_on_reference(sample)
+    for warps, lanes in MACHINES:
+        found = sample.make_arguments(np.random.default_rng(0))
+        module = parse_module(print_module(sample.module))
+        emulator.run(module, found, sample.grid, num_warps=warps, warp_size=lanes)
+        assert reduction_order.bits(sample, found) == expected, (warps, lanes)
 
 
 @pytest.mark.slow

@@ -14,6 +14,10 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.ir.order import SEQUENTIAL, TREE, tree_bits
+from tilewright.ir.types import F32, FloatType, Type
+from tilewright.reference import interpreter
+from tilewright_conformance.op_samples import Sample
+from tilewright_conformance.op_samples.kernel import Draw, SampleKernel
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -65,6 +69,40 @@ def multiply(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, ORDER: 
     y = tl.load(b + k[:, None] * N + j[None, :])
     at = c + i[:, None] * N + j[None, :]
     tl.store(at, tl.dot(x, y, tl.load(at), order=ORDER))
+
+
+def sum_sample(type_: Type, shape: tuple[int, ...], axis: int, order: str) -> Sample:
+    """Return a sample of a sum, and of running sums in both directions, of one tile."""
+    kernel = SampleKernel("reduce")
+    tile = kernel.load(type_, shape, Draw(-2, 2))
+    for name, options in (("reduce", {}), ("scan", {}), ("scan", {"reverse": True})):
+        combine = kernel.region((type_, type_), lambda a, b: kernel.b.add(a, b))
+        operation = kernel.b.region_op(
+            name, tile, regions=[combine], axis=axis, order=order, **options
+        )
+        kernel.store(operation.result)
+    return kernel.finish()
+
+
+def dot_sample(element: str) -> Sample:
+    """Return a sample of a matmul of f16 or f32 that adds one product after the other."""
+    kernel = SampleKernel("dot")
+    type_ = FloatType(element)
+    a, b = (kernel.load(type_, shape, Draw(-2, 2)) for shape in ((16, 32), (32, 16)))
+    c = kernel.load(F32, (16, 16), Draw(-2, 2))
+    kernel.store(kernel.b.dot(a, b, c, order=SEQUENTIAL))
+    return kernel.finish()
+
+
+def run_on_reference(sample: Sample) -> list[bytes]:
+    """Return the bits of a sample's outputs."""
+    arguments = sample.make_arguments(np.random.default_rng(0))
+    interpreter.run(sample.module, arguments, sample.grid)
+    return bits(sample, arguments)
+
+
+def bits(sample: Sample, arguments: Sequence[Any]) -> list[bytes]:
+    return [arguments[position].tobytes() for position in sample.outputs]
 
 
 def spread(shape: int | Sequence[int], seed: int = 0) -> Array:
