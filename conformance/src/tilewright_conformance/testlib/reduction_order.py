@@ -75,12 +75,17 @@ def sum_sample(type_: Type, shape: tuple[int, ...], axis: int, order: str) -> Sa
     """Return a sample of a sum, and of running sums in both directions, of one tile."""
     kernel = SampleKernel("reduce")
     tile = kernel.load(type_, shape, Draw(-2, 2))
-    for name, options in (("reduce", {}), ("scan", {}), ("scan", {"reverse": True})):
+
+    def combined(name: str, **options: Any) -> None:
         combine = kernel.region((type_, type_), lambda a, b: kernel.b.add(a, b))
         operation = kernel.b.region_op(
             name, tile, regions=[combine], axis=axis, order=order, **options
         )
         kernel.store(operation.result)
+
+    combined("reduce")
+    combined("scan")
+    combined("scan", reverse=True)
     return kernel.finish()
 
 
