@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir import TABLE, Builder, Function, Module, Region, verify
+from tilewright.ir.order import SEQUENTIAL, TREE
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import (
     F16,
@@ -29,6 +30,7 @@ from tilewright.passes.decompose.catalogue import CATALOGUE, decompose, remainin
 from tilewright.passes.expand_math import expand_math
 from tilewright.reference.interpreter import DescriptorValue, run
 from tilewright_conformance.op_samples import Sample, check_outputs, samples
+from tilewright_conformance.testlib import reduction_order
 
 NAMES = [spec.name for spec in TABLE]
 #: What has no row.
@@ -529,3 +531,42 @@ def test_upper_products_of_extremes(type_: IntType) -> None:
     compare(
         kernel([TileType(x.shape, type_)] * 2, lambda b, x, y: [b.mulhi(x, y)]), [x, y], [expected]
     )
+
+
+@pytest.mark.parametrize("type_", [F16, F32, F64], ids=str)
+def test_a_scan_in_sequence_keeps_its_order(type_: Type) -> None:
+    sample = reduction_order.sum_sample(type_, (4, 32), 1, SEQUENTIAL)
+    module = parse_module(str(sample.module))
+    assert decompose(module, frozenset(NAMES) - {"scan"})
+    assert "scan" not in {operation.name for operation in module.walk()}
+    expected, found = both(sample, module, 0)
+    assert reduction_order.bits(sample, found) == reduction_order.bits(sample, expected)
+
+
+@pytest.mark.parametrize("element", ["f16", "f32"])
+def test_a_dot_in_sequence_keeps_its_order(element: str) -> None:
+    sample = reduction_order.dot_sample(element)
+    module = parse_module(str(sample.module))
+    assert decompose(module, KEPT)
+    assert "dot" not in {operation.name for operation in module.walk()}
+    expected, found = both(sample, module, 0)
+    assert reduction_order.bits(sample, found) == reduction_order.bits(sample, expected)
+
+
+def test_a_tree_stays_where_a_loop_would_change_the_result() -> None:
+    scans = reduction_order.sum_sample(F32, (4, 32), 1, TREE).module
+    dots = reduction_order.dot_sample("f32", TREE).module
+    for module, name in ((scans, "scan"), (dots, "dot")):
+        found = parse_module(str(module))
+        decompose(found, frozenset(NAMES) - {name})
+        kept = [operation for operation in found.walk() if operation.name == name]
+        assert kept and all(operation.attribute("order") == TREE for operation in kept)
+
+
+def test_a_tree_of_integers_is_decomposed() -> None:
+    sample = reduction_order.sum_sample(I32, (4, 32), 1, TREE)
+    module = parse_module(str(sample.module))
+    assert decompose(module, frozenset(NAMES) - {"scan"})
+    assert "scan" not in {operation.name for operation in module.walk()}
+    expected, found = both(sample, module, 0)
+    assert reduction_order.bits(sample, found) == reduction_order.bits(sample, expected)

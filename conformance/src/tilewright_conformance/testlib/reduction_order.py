@@ -89,13 +89,13 @@ def sum_sample(type_: Type, shape: tuple[int, ...], axis: int, order: str) -> Sa
     return kernel.finish()
 
 
-def dot_sample(element: str) -> Sample:
-    """Return a sample of a matmul of f16 or f32 that adds one product after the other."""
+def dot_sample(element: str, order: str = SEQUENTIAL) -> Sample:
+    """Return a sample of a matmul of f16 or f32 in an order."""
     kernel = SampleKernel("dot")
     type_ = FloatType(element)
     a, b = (kernel.load(type_, shape, Draw(-2, 2)) for shape in ((16, 32), (32, 16)))
     c = kernel.load(F32, (16, 16), Draw(-2, 2))
-    kernel.store(kernel.b.dot(a, b, c, order=SEQUENTIAL))
+    kernel.store(kernel.b.dot(a, b, c, order=order))
     return kernel.finish()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import Map, Scan
 from tilewright.ir.ops.linear import Dot
+from tilewright.ir.order import TREE, effective_order
 from tilewright.ir.types import I32, FloatType, TileType, element_type, with_element
 from tilewright.passes.decompose.decomposition import (
     Decomposition,
@@ -24,6 +25,8 @@ from tilewright.passes.rewriter import Rewriter
 
 
 def _scan(operation: Scan, b: Rewriter) -> Any:
+    if effective_order(operation) == TREE:
+        return None  # the loop combines in sequence
     inputs, axis, reverse = operation.inputs, operation.axis, operation.reverse
     types = [value.type for value in inputs if isinstance(value.type, TileType)]
     count = types[0].shape[axis]
@@ -90,6 +93,8 @@ def _dot(operation: Dot, b: Rewriter) -> Any:
     left, right, start = operation.a, operation.b, operation.c
     result = start.type
     assert isinstance(result, TileType) and isinstance(left.type, TileType)
+    if operation.order == TREE and isinstance(result.element, FloatType):
+        return None  # the loop adds in sequence
     axis = result.rank - 1
 
     def body(position: Value, carried: Sequence[Value]) -> Sequence[Value]:
@@ -109,8 +114,8 @@ def _dot(operation: Dot, b: Rewriter) -> Any:
 ROWS: tuple[Decomposition, ...] = (
     Decomposition(
         "scan",
-        "a loop over the axis, with what its region has where that is elementwise, and maps of "
-        "it elsewhere",
+        "a loop over the axis, in sequence, with what its region has where that is elementwise, "
+        "and maps of it elsewhere; a scan in order tree stays",
         emitted(pick, spread, zero, loop, called, "sub"),
         _scan,
     ),
@@ -122,7 +127,8 @@ ROWS: tuple[Decomposition, ...] = (
     ),
     Decomposition(
         "dot",
-        "a loop of multiplications and additions over the inner axis",
+        "a loop of multiplications and additions over the inner axis, in sequence; a dot in order "
+        "tree stays",
         emitted(pick, spread, loop, "cast", "mul", "add", "fma"),
         _dot,
     ),
