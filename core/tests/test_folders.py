@@ -202,7 +202,8 @@ PACKAGES = (
                 "shipped_records",
                 "tuning_records",
             ),
-            *("devices", "arguments", "compiler", "launch", "tuning", "reference_backend"),
+            *("devices", "arguments", "compiler", "launch", "exact", "tuning"),
+            "reference_backend",
         ),
     ),
     Layers(

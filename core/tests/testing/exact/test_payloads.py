@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tilewright.passes.exact.constants import recognized
 from tilewright.passes.exact.ring import ring
+from tilewright.runtime.exact.payloads import bits_of, fraction
 from tilewright.testing.exact import agree, draw, embed, fractions
-from tilewright.testing.exact.payloads import bits_of, fraction
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=8))

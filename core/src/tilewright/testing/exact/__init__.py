@@ -9,9 +9,10 @@ floats: :func:`embed` makes them of numbers, :func:`draw` at random, :func:`frac
 
 from __future__ import annotations
 
-from tilewright.testing.exact.exact_mode import exact_mode
-from tilewright.testing.exact.payloads import agree, draw, embed, fractions
-from tilewright.testing.exact.same_algebra import Difference, Verdict, same_algebra
+from tilewright.runtime.exact.differences import Difference
+from tilewright.runtime.exact.exact_mode import exact_mode
+from tilewright.runtime.exact.payloads import agree, draw, embed, fractions
+from tilewright.testing.exact.same_algebra import Verdict, same_algebra
 
 __all__ = [
     "Difference",

@@ -4,45 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal
 
 from tilewright.passes.exact.report import ExactReport, Uninterpreted
-from tilewright.passes.exact.ring import ring_of
-from tilewright.testing.exact.exact_mode import exact_mode
-from tilewright.testing.exact.payloads import agree, bits_of, draw, float_type, fraction, is_tensor
-from tilewright.testing.exact.surroundings import Surrounded
+from tilewright.runtime.exact.differences import Difference, difference
+from tilewright.runtime.exact.exact_mode import exact_mode
+from tilewright.runtime.exact.payloads import draw, float_type
+from tilewright.runtime.exact.surroundings import Surrounded
 
 Status = Literal["equal", "different", "inconclusive"]
 #: Differences that a verdict's text lists.
 _LISTED = 4
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Elements of one argument in which two kernels differ.
-
-    Attributes:
-        argument: the argument's name, or its position.
-        index: the first element that differs; of the memory around the array, one negative number,
-            or one beyond its size.
-        a, b: what the kernels left there: fractions, or the names of codes.
-        count, size: the number of elements that differ, and of all.
-    """
-
-    argument: str
-    index: tuple[int, ...]
-    a: Fraction | str | int
-    b: Fraction | str | int
-    count: int
-    size: int
-
-    def __str__(self) -> str:
-        place = ", ".join(map(str, self.index))
-        return (
-            f"argument {self.argument}[{place}] is {self.a} and {self.b}; "
-            f"{self.count} of {self.size} elements differ"
-        )
 
 
 @dataclass(frozen=True)
@@ -144,10 +116,10 @@ def same_algebra(
     if not shared:
         raise ValueError("no array is an argument of both kernels, so there is nothing to compare")
     differences = tuple(
-        difference
+        found_difference
         for identity in shared
         if (
-            difference := _compared(
+            found_difference := difference(
                 left.names[identity], left.arrays[identity], right.arrays[identity], digits
             )
         )
@@ -216,26 +188,3 @@ class _Templates:
         if float_type(array) is None or not bool((array != 0).any()):
             return array
         return draw(array, self._rng)
-
-
-def _compared(name: str, a: Surrounded, b: Surrounded, digits: int) -> Difference | None:
-    """Return where two arrays, or what lies around them, differ."""
-    import numpy as np
-
-    type_ = float_type(a.flat)
-    if type_ is not None:
-        same = agree(a.flat, b.flat, digits)
-        left, right = bits_of(a.flat), bits_of(b.flat)
-    else:
-        left, right = (x.cpu().numpy() if is_tensor(x) else x for x in (a.flat, b.flat))
-        same = left == right
-    wrong = np.flatnonzero(~same)
-    if not wrong.size:
-        return None
-    place = int(wrong[0])
-
-    def value(bits: Any) -> Fraction | str | int:
-        found = int(bits[place])
-        return found if type_ is None else fraction(ring_of(type_), found)
-
-    return Difference(name, a.index(place), value(left), value(right), int(wrong.size), a.size)

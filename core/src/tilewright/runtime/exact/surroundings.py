@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.testing.exact.payloads import draw, float_type, is_tensor
+from tilewright.runtime.exact.payloads import draw, float_type, is_tensor
 
 #: Elements before and behind an array: a multiple of 16 bytes of every type.
 MARGIN = 64

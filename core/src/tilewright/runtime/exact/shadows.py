@@ -15,7 +15,7 @@ from tilewright.passes.exact.address_groups import Storage
 from tilewright.passes.exact.ring import Ring, ring_of
 from tilewright.passes.exact.stored_floats import CODE_UNIT
 from tilewright.runtime.arguments.array_protocols import address_of
-from tilewright.testing.exact.payloads import float_type, is_tensor
+from tilewright.runtime.exact.payloads import float_type, is_tensor
 
 
 class _Span:

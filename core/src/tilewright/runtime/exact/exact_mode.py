@@ -22,9 +22,9 @@ from tilewright.runtime.arguments.mock_tensors import reinterpret
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.devices.backend_choice import Choice, current
 from tilewright.runtime.devices.backend_choice import backend as chosen_backend
+from tilewright.runtime.exact.payloads import float_type
+from tilewright.runtime.exact.shadows import Shadows
 from tilewright.runtime.preparation import LaunchFunction, Preparation
-from tilewright.testing.exact.payloads import float_type
-from tilewright.testing.exact.shadows import Shadows
 
 #: The reports of the kernels that exact launches run, while somebody collects them.
 _reports: contextvars.ContextVar[list[ExactReport] | None] = contextvars.ContextVar(
@@ -86,6 +86,13 @@ class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
         choice, reports = self._tokens.pop()
         current.reset(choice)
         _reports.reset(reports)
+
+
+def in_exact_mode() -> bool:
+    """Return whether launches of this context compute in exact mode."""
+    choice = current.get()
+    preparation = None if choice is None else choice.preparation
+    return preparation is not None and preparation.adapt is _adapted
 
 
 @functools.cache
