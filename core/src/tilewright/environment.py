@@ -65,6 +65,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_AUTOTUNE": ("on, off, deterministic, refresh, memory or model", "what tuning does"),
     "TILEWRIGHT_AUTOTUNE_BUDGET": ("seconds above 0", "how long a tuning may take"),
+    "TILEWRIGHT_AUTOTUNE_CHECK": (
+        "off or exact",
+        "exact: exclude configurations that compute something else than the first one",
+    ),
     "TILEWRIGHT_TUNING_PATH": ("files and folders", "tuning records that come with libraries"),
     "TILEWRIGHT_PRINT_AUTOTUNING": (
         "0 or 1",

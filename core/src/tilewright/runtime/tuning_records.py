@@ -34,7 +34,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tilewright.environment import PREFIX, refused
+from tilewright.environment import PREFIX, chosen, refused
 from tilewright.errors import TuningArgumentError, VariableError
 from tilewright.language.definitions.callable import JitCallable
 from tilewright.runtime import shipped_records
@@ -45,6 +45,7 @@ from tilewright.runtime.storage.files import remove, warn_user
 from tilewright.runtime.storage.tuning_record import Record, parse
 
 MODES = ("on", "off", "deterministic", "refresh", "memory", "model")
+CHECKS = ("off", "exact")
 #: Bytes of the largest record: some hundred for each configuration.
 _LARGEST = 64 << 20
 
@@ -69,6 +70,15 @@ def check_mode(found: str, source: str) -> str:
     if found not in MODES:
         raise _refused(source, f"one of {', '.join(MODES)}", found)
     return found
+
+
+def check_of_environment() -> str:
+    """Return the check of configurations in ``TILEWRIGHT_AUTOTUNE_CHECK``, one of ``CHECKS``.
+
+    Raises:
+        VariableError: it names none.
+    """
+    return chosen("TILEWRIGHT_AUTOTUNE_CHECK", CHECKS)
 
 
 def budget() -> float | None:

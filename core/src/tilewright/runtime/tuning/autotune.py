@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from tilewright.environment import flag
 from tilewright.errors import (
@@ -115,6 +115,7 @@ class Autotuner(KernelInterface):
         time_limit: float | None = TIME_LIMIT,
         budget: float | None = None,
         mode: str | None = None,
+        check: str | None = None,
     ) -> None:
         self.fn = fn
         self.base_kernel = getattr(fn, "base_kernel", fn)
@@ -161,6 +162,12 @@ class Autotuner(KernelInterface):
             None if budget is None else tuning_records.check_budget(budget, "budget of autotune")
         )
         self.mode = None if mode is None else tuning_records.check_mode(mode, "mode of autotune")
+        if check not in (None, *tuning_records.CHECKS):
+            raise TuningArgumentError(
+                f"check of autotune must be one of {', '.join(tuning_records.CHECKS)}, "
+                f"not {check!r}"
+            )
+        self.check = check
         self.cache: dict[tuple[Any, ...], Config] = {}
         self.best_config: Config | None = None
         self.configs_timings: dict[Config, list[float]] = {}
@@ -347,7 +354,8 @@ class Autotuner(KernelInterface):
         self.failures = []
         trials = self._trials(candidates, args, grid, kwargs)
         if mode in ("off", "deterministic", "model"):
-            best = self._estimated(trials, place, grid, kwargs)[0].config
+            estimated = self._estimated(trials, place, grid, kwargs)
+            best = self._checked(trials, estimated, args, grid, kwargs)[0].config
             log_choice(
                 self.__name__,
                 key[: len(self.keys)],
@@ -356,9 +364,9 @@ class Autotuner(KernelInterface):
             )
             return best, None
         deadline = None if budget is None else started + budget
-        measurement = Measurement(
-            self, self._ordered(trials, place, grid, kwargs), place, kwargs, deadline
-        )
+        ordered = self._ordered(trials, place, grid, kwargs)
+        checked = self._checked(trials, ordered, args, grid, kwargs)
+        measurement = Measurement(self, checked, place, kwargs, deadline)
         measurement.run(args, grid)
         timings = measurement.timings
         best = min(timings, key=lambda config: timings[config][0], default=configs[0])
@@ -398,13 +406,16 @@ class Autotuner(KernelInterface):
         place: TuningTarget,
     ) -> tuning_keys.RecordKey | None:
         """Return the key of the tuning's record; None where no record is stored."""
-        return tuning_keys.record_key(
+        found = tuning_keys.record_key(
             self.base_kernel,
             key[: len(self.keys)],
             {**(self.nargs or {}), **kwargs},
             configs,
             place,
         )
+        if found is None or not self._is_checked():
+            return found
+        return found._replace(key=f"{found.key};check=exact")
 
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
         """Apply ``prune_configs_by`` to the configurations.
@@ -483,7 +494,56 @@ class Autotuner(KernelInterface):
             for config in backend_pruned(self.__name__, list(by_config), place, arguments, works)
         ]
 
-    def _skipped(self) -> tuple[type[Exception], ...]:
+    def _is_checked(self) -> bool:
+        return (self.check or tuning_records.check_of_environment()) == "exact"
+
+    def _checked(
+        self,
+        found: list[parallel_compile.Trial],
+        ordered: list[parallel_compile.Trial],
+        args: tuple[Any, ...],
+        grid: Any,
+        kwargs: dict[str, Any],
+    ) -> list[parallel_compile.Trial]:
+        """Exclude trials that compute something else than the first, if they are to be checked.
+
+        Args:
+            found: the trials in the order of the configurations.
+            ordered: those that are left, in the order to measure.
+
+        Raises:
+            AutotunerError: see :meth:`ExactCheck.failures`.
+        """
+        if len(ordered) < 2 or not self._is_checked():
+            return ordered
+        from tilewright.runtime.tuning.exact_check import ExactCheck
+
+        left = {trial.config for trial in ordered}
+        check = ExactCheck(
+            self.__name__,
+            dict(zip(self.arg_names, args, strict=False)),
+            kwargs,
+            partial(self._launch_once, grid),
+            disqualifying=self._disqualifying(),
+            is_required=self.check is not None,
+        )
+        failures = check.failures([trial.config for trial in found if trial.config in left])
+        self.failures += failures
+        excluded = [config for config, _ in failures]
+        return [trial for trial in ordered if trial.config not in excluded]
+
+    def _launch_once(
+        self, grid: Any, config: Config, positional: dict[str, Any], keywords: dict[str, Any]
+    ) -> None:
+        """Launch a configuration with other arguments, and leave what it stored."""
+        current = {**config.all_kwargs(), **keywords}
+        everything = {**positional, **current}
+        if config.pre_hook is not None:
+            config.pre_hook(everything)
+        self.pre_hook(everything, reset_only=True)
+        self.fn.run(*positional.values(), grid=grid, **current)
+
+    def _disqualifying(self) -> tuple[type[Exception], ...]:
         """Return the errors that disqualify a trial.
 
         Configurations that a backend proposed may not suit these arguments, so launch errors count
@@ -534,7 +594,7 @@ class Autotuner(KernelInterface):
 
         try:
             found = clock(kernel_call)
-        except self._skipped() as error:
+        except self._disqualifying() as error:
             self.failures.append((config, error))
             return list(INFINITE)
         return three_quantiles(found)
@@ -630,6 +690,7 @@ def autotune(
     time_limit: float | None = TIME_LIMIT,
     budget: float | None = None,
     mode: str | None = None,
+    check: Literal["exact", "off"] | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel: run the fastest of ``configs``, found by measurement.
 
@@ -664,13 +725,17 @@ def autotune(
             ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
         mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``.
             ``"model"`` measures nothing.
+        check: ``"exact"`` launches every configuration in exact mode first, on copies of the
+            arrays, and excludes with a warning those that compute something else than the first;
+            ``TILEWRIGHT_AUTOTUNE_CHECK`` where None.
 
     Raises:
         TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at
             launch: a keyword is set by the configurations too.
         ValueError: ``budget`` or ``mode`` is none.
         AutotunerError: at launch: no configuration works, or pruning left none; an array that the
-            kernel reads and stores to cannot be copied.
+            kernel reads and stores to cannot be copied; ``check`` has another verdict on the first
+            configuration than on all others, or exact mode does not model the kernel.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),
@@ -691,4 +756,5 @@ def autotune(
         time_limit=time_limit,
         budget=budget,
         mode=mode,
+        check=check,
     )

@@ -1,0 +1,72 @@
+"""Copies of a launch's arguments that hold payloads, for exact launches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.errors import LaunchError
+from tilewright.runtime.arguments.array_protocols import is_array, is_numpy_array
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.exact.payloads import embed, float_type
+from tilewright.runtime.exact.surroundings import Surrounded
+
+
+class EmbeddedArguments:
+    """The initial contents of a launch's arrays: payloads of their numbers.
+
+    Drawn payloads surround each array, so that a read past its end is seen.
+    """
+
+    def __init__(self, *, holds_payloads: bool) -> None:
+        """Begin.
+
+        Args:
+            holds_payloads: whether the arrays hold payloads already.
+        """
+        import numpy as np
+
+        self._holds_payloads = holds_payloads
+        self._rng = np.random.default_rng(0)
+        self._contents: dict[int, Surrounded] = {}
+
+    def copies(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Surrounded]]:
+        """Copy arguments by name; return the copies, and the arrays among them by name.
+
+        Arrays that are one object have one copy, by the first name.
+
+        Raises:
+            LaunchError: an array is neither NumPy's nor PyTorch's.
+        """
+        made: dict[int, Surrounded] = {}
+        arrays: dict[str, Surrounded] = {}
+
+        def copied(name: str, value: Any) -> Any:
+            if isinstance(value, TensorDescriptor):
+                descriptor = copy.copy(value)
+                descriptor.base = copied(name, value.base)
+                return descriptor
+            if isinstance(value, tuple):
+                items = [copied(f"{name}[{number}]", item) for number, item in enumerate(value)]
+                return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+            if not is_array(value):
+                return value
+            if id(value) not in made:
+                made[id(value)] = arrays[name] = self._initial(name, value).copy()
+            return made[id(value)].array
+
+        return {name: copied(name, value) for name, value in named.items()}, arrays
+
+    def _initial(self, name: str, array: Any) -> Surrounded:
+        found = self._contents.get(id(array))
+        if found is None:
+            if not (is_numpy_array(array) or hasattr(array, "as_strided")):
+                raise LaunchError(
+                    f"exact mode copies arrays of NumPy and PyTorch, and argument {name} is a "
+                    f"{type(array).__name__}"
+                )
+            is_embedded = float_type(array) is not None and not self._holds_payloads
+            contents = embed(array) if is_embedded else array
+            found = self._contents[id(array)] = Surrounded.of(array, contents, self._rng)
+        return found
