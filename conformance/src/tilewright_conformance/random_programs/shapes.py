@@ -32,7 +32,7 @@ def _tile(state: State) -> tuple[Item, Value, TileType] | None:
 
 
 def _partner(state: State, item: Item) -> Value:
-    """A tile of the same type that may stand beside another: itself where that is not exact."""
+    """Return a second operand of the same type; the tile itself if its bits must stay exact."""
     return state.partner(item.value) if item.bound is None else item.value
 
 

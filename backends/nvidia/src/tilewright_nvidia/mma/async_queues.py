@@ -14,7 +14,7 @@ from tilewright_nvidia.mma import wgmma
 
 
 class PtxCopies(AsyncCopies):
-    """Commits and waits of a thread's groups."""
+    """The commit and wait instructions of asynchronous copies, TMA stores and wgmma."""
 
     def commit(self, context: SimtContext, queue: str) -> None:
         if queue == STORES.queue:

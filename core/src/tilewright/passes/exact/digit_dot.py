@@ -189,7 +189,7 @@ def _cast(builder: Any, digits: Value, element: Type) -> Value:
 
 
 def _maximum(builder: Any, payloads: Value, axis: int) -> Value:
-    """The largest payload along an axis: a code where there is any."""
+    """Return the largest payload along an axis, which is a code if any element is one."""
     element = element_type(payloads.type)
     combine = Region([element, element], ["a", "b"])
     with builder.at_region(combine):

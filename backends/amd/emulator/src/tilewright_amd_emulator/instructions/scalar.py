@@ -230,7 +230,7 @@ for _name in _ROWS:
 def _sum(
     kind: str, formula: Formula, overflow: Formula, carries: bool = False
 ) -> Callable[[Decoder], Step]:
-    """A sum in int64, and what SCC becomes of it."""
+    """Make the builder of an addition or subtraction in int64 that also sets SCC."""
     dtype = KINDS[kind].dtype
 
     def build(d: Decoder) -> Step:

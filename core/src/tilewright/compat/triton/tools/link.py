@@ -128,7 +128,7 @@ class _Kernel:
         )
 
     def declarations(self) -> list[str]:
-        """Of the header."""
+        """Return the declarations of the C header."""
         choices = "\n".join(
             f"  algo_id {number}: {configuration}"
             for number, configuration in enumerate(self.configurations)
