@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import tilewright.language as tl
 from tilewright.compat import triton
+from tilewright.compat.triton import knobs
+from tilewright.compat.triton.runtime import launch_policy
 from tilewright.testing.exact import embed, exact_mode, fractions, same_algebra
 
 
@@ -47,3 +50,70 @@ def test_a_tuned_kernel_is_compared() -> None:
     arrays = np.ones(10, np.float32), np.zeros(10, np.float32)
     found = same_algebra(scaled, divided, arrays)
     assert found, found
+
+
+# ---- Triton's floating-point sanitizer
+
+
+@triton.jit
+def add_up(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        place = start + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + place, mask=place < n, other=0.0), axis=0)
+    tl.store(out_ptr, total)
+
+
+def total(x, block, **options):
+    out = np.zeros(1, np.float32)
+    add_up[(1,)](x, out, x.size, BLOCK=block, **options)
+    return out
+
+
+@pytest.fixture
+def sanitized(monkeypatch):
+    """Set the environment variable, which is read once."""
+    monkeypatch.setenv("TRITON_INSTRUMENTATION_MODE", "fpsan")
+    knobs.refresh_knobs()
+    yield
+    monkeypatch.undo()
+    knobs.refresh_knobs()
+
+
+@pytest.mark.filterwarnings("ignore:instrumentation mode")
+def test_the_variable_of_tritons_sanitizer_is_exact_mode(sanitized) -> None:
+    x = np.random.default_rng(3).standard_normal(500, dtype=np.float32)
+    first, second = total(x, 16), total(x, 128)
+    assert first.view(np.uint32) == second.view(np.uint32)
+    assert str(fractions(total(embed(np.full(3, 0.5, np.float32)), 16))[0]) == "3/2"
+
+
+@pytest.mark.filterwarnings("ignore:instrumentation mode")
+def test_its_knob_takes_turns_with_ordinary_launches(monkeypatch) -> None:
+    x = embed(np.full(3, 0.25, np.float32))
+    numbers = np.full(3, 0.25, np.float32)
+    for _ in range(2):
+        assert total(numbers, 32) == 0.75
+        with monkeypatch.context() as patched:
+            patched.setattr(knobs.compilation, "instrumentation_mode", "fpsan")
+            assert str(fractions(total(x, 32))[0]) == "3/4"
+            kernel = add_up.warmup(x, x, 3, BLOCK=32, grid=(1,))
+            assert kernel.metadata.instrumentation_mode == "fpsan"
+        with monkeypatch.context() as patched:
+            patched.setattr(knobs.compilation, "instrumentation_mode", "another")
+            assert total(numbers, 32) == 0.75
+
+
+def test_a_launch_option_says_the_same_and_the_payloads_are_not_tritons() -> None:
+    launch_policy._exact.cache_clear()
+    x = embed(np.full(3, 0.5, np.float32))
+    with pytest.warns(RuntimeWarning, match="residues modulo powers of 251, not Triton's"):
+        found = total(x, 64, instrumentation_mode="fpsan")
+    assert str(fractions(found)[0]) == "3/2"
+
+
+@pytest.mark.filterwarnings("ignore:instrumentation mode")
+def test_a_tuned_kernel_is_sanitized(sanitized) -> None:
+    x, out = embed(np.full(10, 500.0, np.float32)), np.zeros(10, np.float32)
+    divided(x, out)
+    assert str(fractions(out)[0]) == "1/2"

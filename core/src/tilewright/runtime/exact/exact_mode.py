@@ -95,6 +95,15 @@ def in_exact_mode() -> bool:
     return preparation is not None and preparation.adapt is _adapted
 
 
+def exact_choice(choice: Choice | None) -> Choice:
+    """Return the choice of the same backend and options whose launches compute in exact mode."""
+    if choice is None:
+        return Choice("", {}, _preparation(ExactOptions()))
+    if choice.preparation is not None:
+        return choice
+    return Choice(choice.name, choice.options, _preparation(ExactOptions()))
+
+
 @functools.cache
 def _preparation(options: ExactOptions) -> Preparation:
     return Preparation(options.name, functools.partial(exact, options=options), _adapted)

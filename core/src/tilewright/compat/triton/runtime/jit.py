@@ -21,7 +21,11 @@ from tilewright.compat.triton.runtime.binding import (
     compute_cache_key,
     serialize_specialization_data,
 )
-from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
+from tilewright.compat.triton.runtime.launch_policy import (
+    EXACT_MODE,
+    JitFunctionInfo,
+    TritonPolicy,
+)
 from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
 from tilewright.language.definitions.callable import (
@@ -223,7 +227,7 @@ class JITFunction(own.JITFunction):
         # a subclass's, or one that a program has put in its place
         if kind.run is not kind._own_run or "run" in self.__dict__:
             return partial(self.run, grid=grid, warmup=False)
-        if knobs.runtime.debug or self.policy.mutable:
+        if knobs.runtime.debug or knobs.compilation.instrumentation_mode or self.policy.mutable:
             return partial(self._launch_checked, grid)
         dispatcher = self._dispatcher  # as in the class above: each call counts here
         if dispatcher is None or dispatcher.native is None or self.pre_run_hooks:
@@ -236,6 +240,7 @@ class JITFunction(own.JITFunction):
             kind.run is not kind._own_run
             or "run" in self.__dict__
             or knobs.runtime.debug
+            or knobs.compilation.instrumentation_mode
             or self.policy.mutable
         ):
             return None
@@ -258,7 +263,7 @@ class JITFunction(own.JITFunction):
 
     def launch_on(self, grid: Any) -> Callable[..., Any]:
         """Return the function that launches on a grid, without calling :meth:`run`."""
-        if knobs.runtime.debug or self.policy.mutable:
+        if knobs.runtime.debug or knobs.compilation.instrumentation_mode or self.policy.mutable:
             return partial(self._launch_checked, grid)
         return super().__getitem__(grid)
 
@@ -270,6 +275,7 @@ class JITFunction(own.JITFunction):
 
     def compile_only(self, *args: Any, grid: Any, **kwargs: Any) -> Any:
         """Compile as warm-ups do, without calling :meth:`run`."""
+        _add_instrumentation_mode(kwargs)
         if (knobs.runtime.debug or self.policy.mutable) and collecting.get() is None:
             return self.warm_up((1,), *args, **kwargs)
         return super().warmup(*args, grid=grid, **kwargs)
@@ -277,12 +283,13 @@ class JITFunction(own.JITFunction):
     def _launch_checked(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch with facts that cannot be part of a plan's key.
 
-        They are the debug switch of the process, and constants that may change their value in
-        place.
+        They are the debug switch and the instrumentation mode of the process, and constants that
+        may change their value in place.
         """
         self.policy.check_globals()
         if knobs.runtime.debug:
             kwargs["debug"] = True
+        _add_instrumentation_mode(kwargs)
         return super().__getitem__(grid)(*args, **kwargs)
 
     def preload(self, specialization_data: str) -> Any:
@@ -298,6 +305,12 @@ class JITFunction(own.JITFunction):
 
 
 _GET_ITEM = JITFunction.__getitem__
+
+
+def _add_instrumentation_mode(options: dict[str, Any]) -> None:
+    """Add the option of ``triton.knobs`` that changes code; other modes have no effect."""
+    if knobs.compilation.instrumentation_mode == EXACT_MODE:
+        options.setdefault("instrumentation_mode", EXACT_MODE)
 
 
 @overload

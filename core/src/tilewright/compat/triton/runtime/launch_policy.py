@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -41,6 +42,11 @@ from tilewright.runtime.launch.launch_plan import Plan
 from tilewright.runtime.launch.launch_policy import JitFunctionInfo, LaunchPolicy
 from tilewright.runtime.launch.positional_launch import Converter
 from tilewright.runtime.options import option_key
+from tilewright.runtime.storage.files import warn_user
+
+#: The value of ``knobs.compilation.instrumentation_mode`` that stands for exact mode: Triton's
+#: floating-point sanitizer.
+EXACT_MODE = "fpsan"
 
 
 class TritonPolicy(LaunchPolicy):
@@ -98,6 +104,8 @@ class TritonPolicy(LaunchPolicy):
         ):
             assert isinstance(kernel, JITFunction)
             choice = choice_without_arrays(kernel)
+        if kept.get("instrumentation_mode") == EXACT_MODE:
+            choice = _exact(choice)
         given.setdefault("enable_fp_fusion", None)
         given["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(given["enable_fp_fusion"])
         try:
@@ -207,6 +215,18 @@ class TritonPolicy(LaunchPolicy):
                 bounds_check(kernel.name, kernel.artifact.parameters, writes),
             )
         return plan
+
+
+@functools.cache
+def _exact(choice: Choice | None) -> Choice:
+    """Return the choice of exact mode, and say that it is not Triton's sanitizer."""
+    from tilewright.runtime.exact.exact_mode import exact_choice
+
+    warn_user(
+        f"instrumentation mode {EXACT_MODE!r} is Tilewright's exact mode: its payloads are "
+        "residues modulo powers of 251, not Triton's"
+    )
+    return exact_choice(choice)
 
 
 def _pair(type_: Any, constant: Any, facts: Mapping[str, Any] | None) -> tuple[Any, Any]:
