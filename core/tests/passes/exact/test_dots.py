@@ -14,7 +14,7 @@ from tilewright.testing.exact import exact_mode
 
 DTYPES = {
     "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "fp64": tl.float64,
-    "fp8e4nv": tl.float8e4nv, "fp8e5": tl.float8e5,
+    "fp8e4nv": tl.float8e4nv, "fp8e5": tl.float8e5, "fp8e4b15": tl.float8e4b15,
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def launched(a, b, c, names: tuple[str, str], **options) -> np.ndarray:
     "names",
     [
         ("fp16", "fp32"), ("fp16", "fp16"), ("bf16", "fp32"), ("fp32", "fp32"), ("fp64", "fp64"),
-        ("fp8e4nv", "fp32"), ("fp8e5", "fp16"),
+        ("fp8e4nv", "fp32"), ("fp8e5", "fp16"), ("fp8e4b15", "fp32"),
     ],
     ids="-".join,
 )  # fmt: skip

@@ -33,6 +33,7 @@ from tilewright.passes.exact.conversion import of_integer
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.ring import PRIME, Ring, ring_of
 from tilewright.passes.exact.rules import touches_floats, whole
+from tilewright.passes.math.float_formats import max_finite
 
 if TYPE_CHECKING:
     from tilewright.passes.exact.context import ExactContext
@@ -109,6 +110,9 @@ def digit_dot(
     native = rewriter.options.dot == "native"
     narrow = native and a.ring.digits == b.ring.digits == 1
     base, magnitude = (16, _HALF_DIGIT) if narrow else (PRIME, _DIGIT)
+    if not (_holds(a.float, magnitude) and _holds(b.float, magnitude)):
+        native = narrow = False
+        base, magnitude = PRIME, _DIGIT
     left, right = (_digits(rewriter, operand, narrow) for operand in (a, b))
     pairs = min(len(left), len(right), 2 if narrow else ring.digits)
     terms = shape_of(a.payloads.type)[-1] * pairs
@@ -168,6 +172,11 @@ def digit_dot(
         [found, rows, columns, c],
         ring.payload,
     )
+
+
+def _holds(element: FloatType, magnitude: int) -> bool:
+    """Return whether a float type has all integers up to a magnitude; f8e4b15 ends below 2."""
+    return magnitude <= min(2 << element.mantissa, max_finite(element))
 
 
 def _digits(rewriter: ExactContext, operand: DotOperand, narrow: bool) -> list[Value]:
