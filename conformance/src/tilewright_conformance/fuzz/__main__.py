@@ -19,6 +19,7 @@ from tilewright.plugins.emulators import emulate
 from tilewright.plugins.registry import registry
 from tilewright_conformance import mutation
 from tilewright_conformance.fuzz.differential import Differential, Verdict
+from tilewright_conformance.fuzz.exact_differential import ExactDifferential, RewriteDifferential
 from tilewright_conformance.fuzz.reproducer import reproducer, write
 from tilewright_conformance.fuzz.search import Found, Search
 from tilewright_conformance.random_programs import Program
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         load = _loaded(given.backend, given.load)
         emulated = emulate(given.backend, given.emulate, given.seed) if given.emulate else None
-        differential = Differential(given.backend, given.time_limit, emulated)
+        differential = _oracle(given)(given.backend, given.time_limit, emulated)
     except (TilewrightError, ImportError, AttributeError, KeyError) as error:
         print(
             f"cannot run on {given.backend!r}: "
@@ -63,19 +64,19 @@ class _Run:
             print(f"no program could be run: {dict(tally.kinds)}", file=sys.stderr)
             return 2
         print(tally.coverage())
-        for reason, times in tally.reasons.most_common(5):
+        for reason, times in tally.reasons.most_common(10):
             print(f"thrown out {times} times: {reason}")
         print(
-            f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejected} thrown "
-            f"out as undefined or undeclared; seed {seed}, {time.monotonic() - started:.1f} s"
+            f"{self.backend}: {tally.judged} programs, {found} failing, {tally.rejections()}; "
+            f"seed {seed}, {time.monotonic() - started:.1f} s"
         )
         return 1 if found else 0
 
     def _text(self, program: Program, verdict: Verdict, title: str, file: str) -> str:
         return reproducer(
-            program,
+            verdict.executed or program,
             verdict.expected,
-            backend=self.backend,
+            backend=self.search.differential.executes,
             load=self.load,
             title=title,
             message=verdict.message,
@@ -101,6 +102,12 @@ class _Run:
             f"{failure.verdict.kind}: {failure.verdict.message}\n  {failure.drawn} operations "
             f"made {failure.shrunk}; python {self.out / file}"
         )
+
+
+def _oracle(given: argparse.Namespace) -> type[Differential]:
+    if given.rewrites:
+        return RewriteDifferential
+    return ExactDifferential if given.exact else Differential
 
 
 def _loaded(backend: str, reference: str) -> str:
@@ -140,6 +147,19 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         default=Path("fuzz"),
         help="where reproducers are written (default: %(default)s)",
+    )
+    oracle = parser.add_mutually_exclusive_group()
+    oracle.add_argument(
+        "--exact",
+        action="store_true",
+        help="run the programs in exact mode, on drawn payloads: the backend's bits must be the "
+        "reference's",
+    )
+    oracle.add_argument(
+        "--rewrites",
+        action="store_true",
+        help="on the reference, in exact mode: a program and what each of the backend's passes "
+        "makes of it must compute the same algebra",
     )
     parser.add_argument(
         "--emulate",

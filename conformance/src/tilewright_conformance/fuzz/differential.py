@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,9 @@ AGREES, UNDEFINED, UNDECLARED, MISMATCH, ERROR = (
     "mismatch",
     "error",
 )
+#: Verdicts of exact mode alone: it has no rule for the program, or the results differ behind an
+#: operation of which it knows nothing but the operands.
+NOT_MODELLED, INCONCLUSIVE = "not modelled", "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,34 @@ class Verdict:
         kind: ``agrees``; ``undefined`` (the reference refuses the program or found something, so it
             proves nothing about the backend); ``undeclared`` (the program needs a feature that the
             backend does not declare); ``mismatch`` (a result differs, or memory around an array was
-            written); ``error`` (the backend refused the program, or failed).
+            written); ``error`` (the backend refused the program, or failed); in exact mode also
+            ``not modelled`` and ``inconclusive``.
         message: what is wrong.
         expected: the arguments after the reference ran; empty where it did not.
+        executed: the program that ran, where it was made from the one that is judged.
     """
 
     kind: str
     message: str = ""
     expected: tuple[Any, ...] = ()
+    executed: Program | None = None
 
     @property
     def fails(self) -> bool:
         """Return whether the backend failed."""
         return self.kind in (MISMATCH, ERROR)
+
+
+def interpreted(program: Program) -> tuple[Any, ...]:
+    """Return a program's arguments after the reference ran it in checked mode.
+
+    Raises:
+        KernelError: the program is undefined.
+    """
+    arguments = program.arguments()
+    with np.errstate(all="ignore"):
+        run(program.module, arguments, program.grid, checked=_CHECKED)
+    return tuple(arguments)
 
 
 class Differential:
@@ -75,28 +93,30 @@ class Differential:
         self, backend: str, time_limit: float | None = None, emulated: EmulatedDevice | None = None
     ) -> None:
         self.backend, self.time_limit, self._emulated = backend, time_limit, emulated
-        self._session = Session(Subject(backend), "fuzz")
+        self.session = Session(Subject(backend), "fuzz")
+
+    @property
+    def executes(self) -> str:
+        """The backend that a reproducer runs on."""
+        return self.backend
 
     @property
     def capabilities(self) -> Capabilities:
         """The backend's declared capabilities, which random programs stay within."""
-        return self._session.capabilities
+        return self.session.capabilities
 
     def expected(self, program: Program) -> Verdict:
         """Run the reference alone.
 
         The verdict is ``agrees`` with the expected values, ``undefined`` or ``undeclared``.
         """
-        missing = needs_of(program.module).missing(self._session.capabilities)
+        missing = needs_of(program.module).missing(self.session.capabilities)
         if missing:
             return Verdict(UNDECLARED, ", ".join(missing))
-        arguments = program.arguments()
         try:
-            with np.errstate(all="ignore"):
-                run(program.module, arguments, program.grid, checked=_CHECKED)
+            return Verdict(AGREES, "", interpreted(program))
         except KernelError as error:
             return Verdict(UNDEFINED, str(error))
-        return Verdict(AGREES, "", tuple(arguments))
 
     def _recovered(self) -> str:
         """Return the error that an emulated device found, and reset the device."""
@@ -111,26 +131,23 @@ class Differential:
         known = known or self.expected(program)
         if known.kind != AGREES:
             return known
+        program = known.executed or program
         found = program.arguments()
         if self.time_limit is not None:
             faulthandler.dump_traceback_later(self.time_limit, exit=True, file=sys.__stderr__ or 2)
         try:
-            self._session.run_module(program.module, found, program.grid, **self._session.strict)
+            self.session.run_module(program.module, found, program.grid, **self.session.strict)
         except OutOfBoundsWriteError as error:
-            return Verdict(MISMATCH, str(error), known.expected)
+            return replace(known, kind=MISMATCH, message=str(error))
         except Exception as error:  # a backend may raise anything
-            return Verdict(
-                ERROR, f"{type(error).__name__}: {error}{self._recovered()}", known.expected
-            )
+            message = f"{type(error).__name__}: {error}{self._recovered()}"
+            return replace(known, kind=ERROR, message=message)
         finally:
             if self.time_limit is not None:
                 faulthandler.cancel_dump_traceback_later()
         for output in program.outputs:
             wrong = mismatch(output, known.expected[output.index], found[output.index])
             if wrong:
-                return Verdict(
-                    MISMATCH,
-                    f"argument {output.index}, of {output.element}: {wrong}",
-                    known.expected,
-                )
-        return Verdict(AGREES, "", known.expected)
+                message = f"argument {output.index}, of {output.element}: {wrong}"
+                return replace(known, kind=MISMATCH, message=message)
+        return known

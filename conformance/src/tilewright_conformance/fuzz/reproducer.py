@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime.storage.files import write_whole
-from tilewright_conformance.random_programs import Program
+from tilewright_conformance.random_programs import Output, Program
 
 _TEMPLATE = '''"""{title}
 
@@ -51,7 +51,7 @@ ARGUMENTS = [
 ]
 
 #: argument -> (dtype and bytes it should hold after the launch, units in the last place it may
-#: differ, the smallest size of number those are taken of)
+#: differ, the smallest size of number those are taken of); None in their place asks for equal bits
 EXPECTED = {{
 {expected}
 }}
@@ -113,7 +113,7 @@ def wrong(found, expected, element, ulp, scale):
     both, width = (found, expected), expected.itemsize
     found_bytes, expected_bytes = (one.view(np.uint8).reshape(-1, width) for one in both)
     same = (found_bytes == expected_bytes).all(axis=1)
-    if isinstance(element, FloatType):
+    if isinstance(element, FloatType) and ulp is not None:
         wide = np.longdouble if element.bits == 64 else np.float64
         found, expected = (np.asarray(decode(one, element)).astype(wide) for one in both)
         same |= np.isnan(found) & np.isnan(expected)
@@ -180,7 +180,7 @@ def reproducer(
         grid=program.grid,
         arguments="\n".join(f"    {_data(value)}," for value in program.arguments()),
         expected="\n".join(
-            f"    {one.index}: ({_data(expected[one.index])}, {one.ulp!r}, {one.scale!r}),"
+            f"    {one.index}: ({_data(expected[one.index])}, {_bounds(one)}),"
             for one in program.outputs
         ),
     )
@@ -194,6 +194,10 @@ def write(path: Path, text: str) -> None:
 def _plain(text: str) -> str:
     """Text that can stand in a docstring."""
     return text.replace("\\", "/").replace('"""', "'''")
+
+
+def _bounds(output: Output) -> str:
+    return "None, None" if output.payloads else f"{output.ulp!r}, {output.scale!r}"
 
 
 def _data(value: Any) -> str:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.ir.types import FloatType, IntType, element_type
-from tilewright_conformance.fuzz.differential import AGREES, Differential, Verdict
+from tilewright_conformance.fuzz.differential import (
+    AGREES,
+    ERROR,
+    MISMATCH,
+    Differential,
+    Verdict,
+)
 from tilewright_conformance.fuzz.minimise import minimise
 from tilewright_conformance.random_programs import Program, random_program
 
@@ -41,7 +47,8 @@ class Tally:
 
     Attributes:
         kinds: how many programs had which verdict.
-        reasons: why programs were thrown out: undefined, or needing an undeclared feature.
+        reasons: why programs were thrown out: undefined, needing an undeclared feature, or beyond
+            exact mode.
         operations: how many of the programs that were judged have each operation.
         elements: how many of them compute with each element type.
     """
@@ -54,13 +61,20 @@ class Tally:
     @property
     def judged(self) -> int:
         """Programs that say something about the backend."""
-        return sum(
-            count for kind, count in self.kinds.items() if kind not in ("undefined", "undeclared")
-        )
+        return sum(self.kinds[kind] for kind in (AGREES, MISMATCH, ERROR))
 
     @property
     def rejected(self) -> int:
         return self.kinds.total() - self.judged
+
+    def rejections(self) -> str:
+        """Return the number of programs that were thrown out, and of each kind among them."""
+        kinds = [
+            f"{count} {kind}"
+            for kind, count in self.kinds.most_common()
+            if kind not in (AGREES, MISMATCH, ERROR)
+        ]
+        return f"{self.rejected} thrown out" + (f" ({', '.join(kinds)})" if kinds else "")
 
     def count(self, program: Program, verdict: Verdict) -> None:
         """Take in the verdict on a program."""

@@ -42,12 +42,16 @@ class Output:
     ``ulp`` bounds the difference in units in the last place of the element type, relative to the
     larger of the value and ``scale``; 0 asks for equal values, signs of zeros included (any NaN
     equals any NaN).
+
+    Attributes:
+        payloads: whether the elements are payloads of exact mode, whose bits must be the same.
     """
 
     index: int
     element: Type
     ulp: float = 0.0
     scale: float = 0.0
+    payloads: bool = False
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,14 @@ def mismatch(output: Output, expected: Array, found: Array) -> str:
     """Describe the difference of an output; empty where there is none."""
     if np.array_equal(expected.view(np.uint8), found.view(np.uint8)):
         return ""
+    if output.payloads:
+        bits = f"uint{8 * expected.itemsize}"
+        places = np.flatnonzero(expected.view(bits) != found.view(bits))
+        first, wanted, got = places[0], expected.view(bits), found.view(bits)
+        return (
+            f"{len(places)} of {len(expected)} payloads differ, first at {first}: "
+            f"{got[first]:#x} for {wanted[first]:#x}"
+        )
     rules = Rules()
     if output.ulp and isinstance(output.element, FloatType):
         rules = Rules(

@@ -93,12 +93,18 @@ def embed(array: Any) -> Any:
     """
     import numpy as np
 
-    type_ = _require_floats(array)
-    ring = ring_of(type_)
+    ring = ring_of(_require_floats(array))
     if is_tensor(array):
         values = array.detach().cpu().double().numpy()
     else:
         values = np.asarray(array).astype(np.float64)
+    return with_bits(array, payloads_of_numbers(ring, values))
+
+
+def payloads_of_numbers(ring: Ring, values: NDArray[np.float64]) -> NDArray[Any]:
+    """Return the payloads of numbers, as unsigned integers: see :func:`embed`."""
+    import numpy as np
+
     finite = np.isfinite(values)
     significand, exponent = np.frexp(np.where(finite, values, 0.0))
     modulus = np.uint64(ring.modulus)
@@ -107,8 +113,8 @@ def embed(array: Any) -> Any:
     residue = np.where((values < 0) & (residue != 0), modulus - residue, residue)
     infinite = np.where(values < 0, np.uint64(ring.negative_infinity), np.uint64(ring.infinity))
     code = np.where(np.isnan(values), np.uint64(ring.nan), infinite)
-    found = np.where(finite, residue, code).astype(f"uint{ring.bits}")
-    return with_bits(array, found)
+    found: NDArray[Any] = np.where(finite, residue, code).astype(f"uint{ring.bits}")
+    return found
 
 
 def draw(array: Any, rng: np.random.Generator) -> Any:
@@ -175,8 +181,13 @@ def agree(a: Any, b: Any, digits: int | None = None) -> NDArray[np.bool_]:
     Raises:
         TypeError: an array holds no floats.
     """
-    ring = ring_of(_require_floats(a))
-    left, right = bits_of(a), bits_of(b)
+    return payloads_agree(ring_of(_require_floats(a)), bits_of(a), bits_of(b), digits)
+
+
+def payloads_agree(
+    ring: Ring, left: NDArray[Any], right: NDArray[Any], digits: int | None = None
+) -> NDArray[np.bool_]:
+    """Return where payloads, as unsigned integers, agree: see :func:`agree`."""
     equal = left == right
     if digits is not None and digits < ring.digits:
         modulus = left.dtype.type(PRIME**digits)
