@@ -65,6 +65,41 @@ def test_names_the_wrong_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pass 2 wrong changes the results: 100 elements of out differ" in result.conclusion()
 
 
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_right_compilations_in_exact_mode(backend: str) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 100)).astype(np.float32)
+    out = np.full(100, 7, np.float32)
+    result = bisect(sums, exact=True)[(2,)](x, y, out, 100, BLOCK=64, backend=backend)
+    assert result.culprit is None and all(step.difference is None for step in result.steps)
+    assert (out == 7).all(), "arrays keep their values"
+    names = [step.name for step in result.steps]
+    assert {"algebra after pass 1 canonicalize", "pass 1 canonicalize", backend} < set(names)
+
+
+def test_exact_mode_sees_what_rounding_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.ones(100, np.float32), np.full(100, 1e-9, np.float32)
+    out = np.zeros(100, np.float32)
+    monkeypatch.setattr(pipeline, "STANDARD", (without("add"),))
+    launch = (x, y, out, 100)
+    assert bisect(sums)[(2,)](*launch, BLOCK=64, backend="reference").culprit is None
+    found = bisect(sums, exact=True)[(2,)](*launch, BLOCK=64, backend="reference")
+    assert found.culprit is not None and found.culprit.name == "algebra after pass 1 wrong"
+    assert "100 elements of out differ, first at [0]: " in found.conclusion()
+
+
+def test_differences_behind_an_uninterpreted_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tw.jit
+    def rounded(x, out, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, tl.floor(tl.load(x + i) + 1.0))
+
+    x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
+    monkeypatch.setattr(pipeline, "STANDARD", (without("add"),))
+    found = bisect(rounded, exact=True)[(1,)](x, out, BLOCK=8, backend="reference")
+    assert found.culprit is None
+    assert str(found.steps[0]) == "algebra after pass 1 wrong: inconclusive behind floor"
+
+
 def test_names_the_option_that_makes_a_wrong_backend_right(monkeypatch: pytest.MonkeyPatch) -> None:
     require = Backend.require
 
@@ -149,6 +184,10 @@ def test_command(
             "--json",
         ),
     ]
+    assert cli.main([*arguments, "--exact"]) == int(wrong)
+    exact = json.loads(capsys.readouterr().out)
+    assert exact["steps"][0]["name"].startswith("algebra after pass 1 ")
+    assert (exact["steps"][0]["difference"] is not None) == wrong
     assert cli.main(arguments) == int(wrong)
     printed = json.loads(capsys.readouterr().out)
     assert ("changes the results" in printed["conclusion"]) == wrong

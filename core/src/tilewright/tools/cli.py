@@ -189,6 +189,11 @@ def build_parser() -> argparse.ArgumentParser:
         _bisect,
     )
     _described_launch(bisect)
+    bisect.add_argument(
+        "--exact",
+        action="store_true",
+        help="search in exact mode, on random payloads, and allow no difference",
+    )
     bisect.add_argument("--json", action="store_true", help="print JSON")
 
     tune = _command(

@@ -18,7 +18,7 @@ def bisect_command(options: argparse.Namespace) -> int:
     """
     launch = described_launch(options)
     with chosen_backend(launch.backend.name):
-        found = bisect(launch.kernel)[launch.grid](**launch.arguments)
+        found = bisect(launch.kernel, exact=options.exact)[launch.grid](**launch.arguments)
     if options.json:
         print_json({**asdict(found), "conclusion": found.conclusion()})
     else:

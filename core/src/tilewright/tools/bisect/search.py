@@ -12,6 +12,7 @@ from tilewright.errors import TilewrightError
 from tilewright.ir.core import Module
 from tilewright.passes import pipeline
 from tilewright.passes.clone import clone_module
+from tilewright.passes.exact.report import report
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.arguments.array_copies import clone, copy_into
 from tilewright.runtime.compiler.compile import (
@@ -23,6 +24,7 @@ from tilewright.runtime.compiler.compile import (
 )
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.devices import device_registry
+from tilewright.runtime.exact.exact_mode import exact_mode
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.launch.jit import JITFunction
@@ -31,7 +33,11 @@ from tilewright.tools.bisect.results import (
     ResultDifference,
     arrays_of,
     difference,
+    draw_payloads,
     on_host,
+    payload_difference,
+    payloads_on_host,
+    ring_of_array,
     tolerance,
 )
 
@@ -56,14 +62,20 @@ class CompilationStep:
 
     @property
     def right(self) -> bool:
-        """Return whether the results differ by no more than rounding explains."""
-        return not self.failure and (self.difference is None or self.difference.within)
+        """Return whether the results differ by no more than rounding explains.
+
+        In exact mode a difference that proves nothing counts as none.
+        """
+        found = self.difference
+        return not self.failure and (found is None or found.within or bool(found.behind))
 
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name}: failed ({self.failure})"
         if self.difference is None:
             return f"{self.name}: the same bits"
+        if self.difference.behind:
+            return f"{self.name}: inconclusive behind {', '.join(self.difference.behind)}"
         words = "rounded otherwise" if self.difference.within else "WRONG"
         return f"{self.name}: {words} ({self.difference})"
 
@@ -109,8 +121,8 @@ class Bisection:
 class Bisected:
     """A kernel whose compilation is searched: ``bisected[grid](*args, **keywords)``."""
 
-    def __init__(self, kernel: JITFunction) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: JITFunction, exact: bool = False) -> None:
+        self.kernel, self.exact = kernel, exact
 
     def __getitem__(self, grid: Any) -> Any:
         """Return the function that searches for a launch over a grid."""
@@ -119,13 +131,17 @@ class Bisected:
             bound, _, _ = self.kernel.bind(*args, **keywords)
             names = self.kernel.arg_names
             sizes = grid_of(grid, dict(zip(names, bound, strict=True)))
-            selected = self.kernel.selected(args, keywords)
-            return _Bisection(self.kernel, selected, bound, sizes).run()
+            if not self.exact:
+                selected = self.kernel.selected(args, keywords)
+                return _Bisection(self.kernel, selected, bound, sizes).run()
+            with exact_mode():
+                selected = self.kernel.selected(args, keywords)
+                return _ExactBisection(self.kernel, selected, bound, sizes).run()
 
         return search
 
 
-def bisect(kernel: Any) -> Bisected:
+def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     """Return a form of a kernel that searches for the compilation step that changes its results.
 
     A launch ``bisect(kernel)[grid](*args, **keywords)`` takes what the kernel's own launch takes
@@ -137,14 +153,19 @@ def bisect(kernel: Any) -> Bisected:
     Args:
         kernel: a kernel of ``tilewright.jit`` or of Triton through the shim, or a decorated one,
             whose configuration is passed as keywords.
+        exact: search in exact mode, on random payloads in place of the arrays' floats, and allow no
+            difference. For each pass there are two steps: exact mode applied to what the pass makes
+            of the kernel, which must be the same algebra; and the pass applied to the exact kernel,
+            which must leave all bits the same. Arrays keep their values.
 
     Raises:
         TypeError: ``kernel`` is none, or an array cannot be copied.
+        ExactModeError: exact mode has no rule for something that the kernel does.
     """
     found = getattr(kernel, "base_kernel", kernel)
     if not isinstance(found, JITFunction):
         raise TypeError(f"bisect takes a kernel (a function with @jit), not {found!r:.100}")
-    return Bisected(found)
+    return Bisected(found, exact)
 
 
 class _Bisection:
@@ -161,27 +182,44 @@ class _Bisection:
         self.saved = {name: clone(array) for name, array in self.arrays.items()}
         self.tolerances = {name: tolerance(array) for name, array in self.arrays.items()}
 
+    def copied(self, array: Any) -> np.ndarray[Any, Any]:
+        """Return an array's results on the host."""
+        return on_host(array)
+
+    def difference(self, found: Results) -> ResultDifference | None:
+        """Return how results differ from those of what the frontend made."""
+        return difference(self.expected, found, self.tolerances)
+
     def run(self) -> Bisection:
         module = build_module(
             self.selected.specialization, self.selected.backend, self.selected.target
         )
         self.expected = self._interpreted(module)
-        steps = [self._step(name, self._interpreted, each) for name, each in self._modules(module)]
+        steps = [*self.algebra()]
+        steps += [self._step(name, self._interpreted, each) for name, each in self._modules(module)]
         steps.append(self._step(self.selected.backend.name, self._lowered, {}))
         options: list[CompilationStep] = []
         if not steps[-1].right and all(step.right for step in steps[:-1]):
             for name, value in self._alternatives():
                 label = f"{self.selected.backend.name} with {name}={value}"
                 options.append(self._step(label, self._lowered, {name: value}))
-        self._interpreted(module)
+        self.finish(module)
         return Bisection(self.kernel.__name__, tuple(steps), tuple(options))
+
+    def algebra(self) -> Iterator[CompilationStep]:
+        """Yield the steps before the passes run on the module that the backend compiles."""
+        return iter(())
+
+    def finish(self, module: Module) -> None:
+        """Leave in the arrays what the frontend's module computes."""
+        self._interpreted(module)
 
     def _step(self, name: str, compute: Any, what: Any) -> CompilationStep:
         try:
             found = compute(what)
         except TilewrightError as error:
             return CompilationStep(name, None, f"{type(error).__name__}: {error}".splitlines()[0])
-        return CompilationStep(name, difference(self.expected, found, self.tolerances))
+        return CompilationStep(name, self.difference(found))
 
     def _modules(self, module: Module) -> Iterator[tuple[str, Module]]:
         """Yield the module after each pass of the backend, each a copy."""
@@ -245,7 +283,7 @@ class _Bisection:
         memory = backend.call("tilewright_memory", device=device)
         if memory is not None:
             memory.synchronize()
-        return {name: on_host(array) for name, array in self.arrays.items()}
+        return {name: self.copied(array) for name, array in self.arrays.items()}
 
     def _alternatives(self) -> Iterator[tuple[str, Any]]:
         """Yield other values of the launch options, one option at a time."""
@@ -257,3 +295,52 @@ class _Bisection:
             for value in values if name in options else ():
                 if options[name] != value:
                     yield name, value
+
+
+class _ExactBisection(_Bisection):
+    """The search on payloads, of a selection made in exact mode."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.original = self.saved
+        rng = np.random.default_rng(0)
+        for array in self.arrays.values():
+            draw_payloads(array, rng)
+        self.saved = {name: clone(array) for name, array in self.arrays.items()}
+        self.rings = {name: ring_of_array(array) for name, array in self.arrays.items()}
+        #: as :func:`payload_difference` takes them: the passes on the exact kernel keep all bits
+        self.digits: int | None = 0
+        self.uninterpreted: tuple[str, ...] = ()
+
+    def copied(self, array: Any) -> np.ndarray[Any, Any]:
+        return payloads_on_host(array)
+
+    def difference(self, found: Results) -> ResultDifference | None:
+        worst = payload_difference(self.expected, found, self.rings, self.digits)
+        return None if worst is None else replace(worst, behind=self.uninterpreted)
+
+    def algebra(self) -> Iterator[CompilationStep]:
+        """Yield a step for each pass: exact mode applied to what the pass makes of the kernel."""
+        preparation = self.selected.specialization.before_passes
+        assert preparation is not None
+        plain = replace(self.selected.specialization, before_passes=None)
+        current = build_module(plain, self.selected.backend, self.selected.target)
+        facts = report(current)
+        self.digits = 3 if facts.loses_digit else None
+        self.uninterpreted = tuple(sorted({each.operation for each in facts.uninterpreted}))
+        passes = passes_of(self.selected.backend, self.selected.target, plain.options)
+
+        def made_exact(module: Module) -> Results:
+            preparation.run(module)
+            return self._interpreted(module)
+
+        for number, pass_ in enumerate(passes, 1):
+            pipeline.run(current, (pass_,))
+            name = f"algebra after pass {number} {pipeline.pass_name(pass_)}"
+            yield self._step(name, made_exact, clone_module(current))
+        self.digits, self.uninterpreted = 0, ()
+
+    def finish(self, module: Module) -> None:
+        """Restore the arrays' values."""
+        for name, array in self.arrays.items():
+            copy_into(array, self.original[name])
