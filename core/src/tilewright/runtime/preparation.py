@@ -23,8 +23,11 @@ class Preparation:
         adapt: ``adapt(launcher, compiled kernel)`` wraps the backend's launcher where the kernel
             has other parameters than its source, which only a transformation before the passes may
             lead to; None where it has the same.
+        replaced_dots: operand type and accumulators of the dots that it replaces by others, which
+            kernels may use though the backend does not declare them.
     """
 
     name: str
     run: Callable[[Module], object]
     adapt: Callable[[LaunchFunction, Any], LaunchFunction] | None = None
+    replaced_dots: tuple[tuple[str, tuple[str, ...]], ...] = ()

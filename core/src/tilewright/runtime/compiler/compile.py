@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,7 +203,7 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
             kernel.constants,
             attributes,
             Options(
-                target=backend.completed(target),
+                target=_with_replaced_dots(backend.completed(target), kernel.before_passes),
                 default_order=kernel.fn.order,
                 extra=options,
                 **known,
@@ -219,6 +219,15 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
     if kernel.before_passes is not None:
         kernel.before_passes.run(module)
     return module
+
+
+def _with_replaced_dots(target: Target, preparation: Preparation | None) -> Target:
+    """Return a target that also has the dots which a preparation replaces."""
+    capabilities = target.capabilities
+    if preparation is None or capabilities is None or not preparation.replaced_dots:
+        return target
+    dots = {**capabilities.dot, **dict(preparation.replaced_dots)}
+    return replace(target, capabilities=replace(capabilities, dot=dots))
 
 
 def _rename(module: Module, name: str) -> None:

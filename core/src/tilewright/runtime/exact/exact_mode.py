@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
+from tilewright.ir.core import Module
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import IntType, PointerType
 from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_address
@@ -25,6 +26,16 @@ from tilewright.runtime.devices.backend_choice import backend as chosen_backend
 from tilewright.runtime.exact.payloads import float_type
 from tilewright.runtime.exact.shadows import Shadows
 from tilewright.runtime.preparation import LaunchFunction, Preparation
+
+#: The dots of floats that kernels may have where all dots are computed in i8.
+_FLOAT_DOTS = (
+    ("f16", ("f32", "f16")),
+    ("bf16", ("f32",)),
+    ("f32", ("f32",)),
+    ("f64", ("f64",)),
+    ("f8e4m3fn", ("f32", "f16")),
+    ("f8e5m2", ("f32", "f16")),
+)
 
 #: The reports of the kernels that exact launches run, while somebody collects them.
 _reports: contextvars.ContextVar[list[ExactReport] | None] = contextvars.ContextVar(
@@ -106,12 +117,18 @@ def exact_choice(choice: Choice | None) -> Choice:
 
 @functools.cache
 def _preparation(options: ExactOptions) -> Preparation:
-    return Preparation(options.name, functools.partial(exact, options=options), _adapted)
+    dots = _FLOAT_DOTS if options.dot == "i8" else ()
+    return Preparation(options.name, functools.partial(exact, options=options), _adapted, dots)
+
+
+def _unchanged(module: Module) -> None:
+    """Leave the frontend's module as it is."""
 
 
 def _adapted(launcher: LaunchFunction, kernel: Any) -> LaunchFunction:
     """Wrap a backend's launcher for the arguments of an exact kernel."""
-    plain = replace(kernel.specialization, before_passes=None)
+    preparation = replace(kernel.specialization.before_passes, run=_unchanged)
+    plain = replace(kernel.specialization, before_passes=preparation)
     module = build_module(plain, kernel.backend, kernel.target)
     groups, found = AddressGroups(module), report(module)
     converters = [
