@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import exact_kernels as kernels
 import numpy as np
 import pytest
 
 import tilewright as tw
 from tilewright.testing import same_algebra
+from tilewright_conformance.kernels import exact_kernels as kernels
 
 
 def filled(*shape: int, dtype: Any = np.float32) -> np.ndarray:

@@ -8,12 +8,13 @@ import pytest
 from tilewright_conformance import mutation
 from tilewright_conformance.mutation.killing_cases import CAUGHT, catching_cases, outcome
 from tilewright_conformance.mutation.mutant import Switch
+from tilewright_conformance.mutation.mutants import switch as switch_of
 from tilewright_conformance.suite.case import Status
 from tilewright_conformance.suite.catalogue import catalogue
 from tilewright_conformance.suite.engine.judge import execute
 from tilewright_conformance.suite.session import Session, Subject
 
-CAUGHT_BY = catching_cases()
+CAUGHT_BY, CAUGHT_BY_EXACT = catching_cases(), catching_cases("exact")
 SWITCHES = (*mutation.switches(), *mutation.disruptive_switches())
 
 
@@ -28,10 +29,20 @@ def test_a_switch_is_caught(switch: Switch) -> None:
     assert found.message
 
 
-@pytest.mark.parametrize("case_id", sorted(set(CAUGHT_BY.values())))
+@pytest.mark.parametrize("case_id", sorted({*CAUGHT_BY.values(), *CAUGHT_BY_EXACT.values()}))
 def test_a_catching_case_passes_without_a_switch(case_id: str) -> None:
     found = outcome(None, catalogue()[case_id])
     assert found.status is Status.PASSED, f"{found.status}: {found.message}"
+
+
+def test_the_list_of_profile_exact_names_its_cases() -> None:
+    assert {catalogue()[case].profile for case in CAUGHT_BY_EXACT.values()} == {"exact"}
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY_EXACT)
+def test_profile_exact_catches_a_switch(name: str) -> None:
+    found = outcome(switch_of(name), catalogue()[CAUGHT_BY_EXACT[name]])
+    assert found.status in CAUGHT, f"{found.status}: {found.message}"
 
 
 #: What a backend that does nothing gets right: errors before the backend is asked, stores of

@@ -84,6 +84,13 @@ def test_a_profile_needs_no_more_than_it_states(
     assert minimal_backend.judged(profile, catalogue(), found, listed).reasons == (), wrong
 
 
+def test_exact_mode_takes_dots_of_floats_where_the_backend_has_those_of_i8(fresh: None) -> None:
+    cases = (catalogue()["exact/matmul/tiled/f16"], catalogue()["exact/matmul/native/f16"])
+    in_i8, native = outcomes("exact", cases)
+    assert in_i8.status is Status.PASSED, in_i8.message
+    assert native.status is Status.NOT_SUPPORTED and "dot of fp16" in native.message
+
+
 @pytest.mark.parametrize(
     ("profile", "case", "refused"),
     [

@@ -37,6 +37,12 @@ def main() -> int:
         action="store_true",
         help="look for a case for each switch whose own does not catch it, and write the list anew",
     )
+    parser.add_argument(
+        "--profile",
+        default="",
+        choices=("exact",),
+        help="the list of the switches that this profile's cases catch",
+    )
     options = parser.parse_args()
     if not (options.catch or options.search):
         sys.stdout.write(table())
@@ -45,13 +51,15 @@ def main() -> int:
             "the process\n"
         )
         return 0
-    chosen = [switch(name) for name in options.switches] or [*switches(), *disruptive_switches()]
-    known, cases, missed = catching_cases(), catalogue(), 0
+    known, missed = catching_cases(options.profile), 0
+    chosen = [switch(name) for name in options.switches or (known if options.profile else ())]
+    chosen = chosen or [*switches(), *disruptive_switches()]
+    cases = catalogue().select(profiles=[options.profile] if options.profile else [])
     for one in chosen:
         if options.search:
             found = search(one, likely(one, cases, known.get(one.name)))
         else:
-            case = cases[known[one.name]]
+            case = catalogue()[known[one.name]]
             said = outcome(one, case)
             found = (case, said) if said.status in CAUGHT else None
         if found is None:

@@ -1,7 +1,8 @@
 """The case of the suite that catches each switch of the broken backend.
 
-The list is checked in; this module proves a row of it and searches for a new one. A case catches a
-switch where it passes on the broken backend with no switch on, and does not with the switch.
+A second list has the switches that cases of profile exact catch, too. The lists are checked in;
+this module proves a row and searches for a new one. A case catches a switch where it passes on the
+broken backend with no switch on, and does not with the switch.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from tilewright_conformance import mutation
 from tilewright_conformance.mutation.mutant import Switch
 from tilewright_conformance.mutation.mutants import DISRUPTIVE
 from tilewright_conformance.suite.case import Case, Outcome, Status
-from tilewright_conformance.suite.catalogue import Catalogue
 from tilewright_conformance.suite.engine.judge import execute
 from tilewright_conformance.suite.engine.pool import run_cases
 from tilewright_conformance.suite.engine.setup import Setup
 from tilewright_conformance.suite.session import Session, Subject
 
 LIST = Path(__file__).with_name("killing_cases.toml")
+#: The table of the list that has all switches.
+_ALL = "caught"
 #: Statuses that tell a vendor that something is wrong.
 CAUGHT = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT})
 #: Of a case's time limit, what a backend that hangs is given; and what memory one that leaks may
@@ -31,22 +33,31 @@ CAUGHT = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OU
 _PATIENCE, _MEMORY = 0.2, 3 << 28
 
 
-def catching_cases() -> dict[str, str]:
-    """Switch -> the id of a case that catches it, as checked in."""
-    return dict(tomllib.loads(LIST.read_text(encoding="utf-8"))["caught"])
+def catching_cases(profile: str = "") -> dict[str, str]:
+    """Switch -> the id of a case that catches it, as checked in.
+
+    Args:
+        profile: the list of this profile's cases; that of all switches where it is empty.
+    """
+    return dict(tomllib.loads(LIST.read_text(encoding="utf-8"))[profile or _ALL])
 
 
-def write_catching_cases(found: dict[str, str]) -> None:
-    """Write the list, in the order of the table of switches."""
-    rows = "".join(
-        f'{switch.name} = "{found[switch.name]}"\n'
-        for switch in (*mutation.switches(), *mutation.disruptive_switches())
-        if switch.name in found
-    )
-    LIST.write_text(
+def write_catching_cases(found: dict[str, str], profile: str = "") -> None:
+    """Write one of the lists, in the order of the table of switches."""
+    tables = {**tomllib.loads(LIST.read_text(encoding="utf-8")), profile or _ALL: found}
+    switches = (*mutation.switches(), *mutation.disruptive_switches())
+    text = (
         "# Switch of the broken backend = a case that catches it. Written by: python -m "
-        f"tilewright_conformance.mutation --search\n[caught]\n{rows}"
+        "tilewright_conformance.mutation --search, and with --profile exact\n"
     )
+    for name, caught in tables.items():
+        rows = "".join(
+            f'{switch.name} = "{caught[switch.name]}"\n'
+            for switch in switches
+            if switch.name in caught
+        )
+        text += f"[{name}]\n{rows}"
+    LIST.write_text(text)
 
 
 @contextlib.contextmanager
@@ -92,12 +103,12 @@ def search(switch: Switch, cases: Iterable[Case]) -> tuple[Case, Outcome] | None
     return None
 
 
-def likely(switch: Switch, catalogue: Catalogue, hint: str | None = None) -> list[Case]:
-    """Sort all cases by how likely they catch a switch.
+def likely(switch: Switch, cases: Iterable[Case], hint: str | None = None) -> list[Case]:
+    """Sort cases by how likely they catch a switch.
 
     ``hint`` comes first, then cases of the switch's operations, then quick ones.
     """
     return sorted(
-        catalogue,
+        cases,
         key=lambda case: (case.id != hint, case.subject not in switch.operations, not case.quick),
     )

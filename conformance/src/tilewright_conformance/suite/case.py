@@ -39,6 +39,7 @@ PROFILES = (
     "fp8",
     "launch",
     "autotune",
+    "exact",
     "perf",
 )
 

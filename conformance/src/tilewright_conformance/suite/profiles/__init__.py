@@ -51,6 +51,7 @@ REQUIRES: dict[str, Needs] = {
     ),
     "descriptors": _CORE | Needs(features=frozenset({"descriptors"})),
     "fp8": _CORE | Needs(dtypes=frozenset({"f8e4m3fn", "f8e5m2"})),
+    "exact": _CORE | Needs(dot=frozenset({("i8", "i32")}), dot_shape=(16, 16, 16)),
     "perf": _CORE | Needs(dot=frozenset({("f16", "f32"), ("f32", "f32")}), dot_shape=(16, 16, 16)),
 }
 
@@ -72,6 +73,7 @@ _USED: dict[str, str] = {
         make_descriptor descriptor_extent descriptor_stride descriptor_load descriptor_store
         descriptor_gather descriptor_scatter
     """,
+    "exact": "dot gather while condition scan",
     "perf": "dot exp",
 }
 #: What the kernels of each profile use. A case that must pass uses no others.

@@ -1,5 +1,8 @@
 """Kernels that are one algebra in several forms, each with the mistakes that ``BUG`` names."""
 
+# Kernels are written in the language, whose types a checker of Python does not know.
+# mypy: ignore-errors
+
 from __future__ import annotations
 
 import tilewright as tw
