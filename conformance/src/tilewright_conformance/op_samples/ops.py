@@ -66,7 +66,7 @@ _DECOMPOSED: Mapping[str, str] = {
 }
 #: operation -> how a manifest says that a target has it, where no feature does
 _DECLARED: Mapping[str, str] = {
-    "dot": "Capabilities.dot, dot_precisions, min_dot",
+    "dot": "Capabilities.dot, dot_precisions, min_dot, orders",
     **dict.fromkeys(("atomic_rmw", "atomic_cas", "descriptor_reduce"), "Capabilities.atomics"),
 }
 

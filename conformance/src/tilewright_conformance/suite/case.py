@@ -73,6 +73,8 @@ class Needs:
         dot: pairs (operand, accumulator) of element types.
         dot_precisions: values of ``input_precision`` other than the default.
         dot_shape: (M, N, K) of the smallest dot; none where there is no dot.
+        orders: pairs (operation, order) of reductions, scans and dots in another order than
+            ``any``.
         atomics: pairs (element type, kind).
         features: names such as ``"descriptors"``, ``"print"``.
         any_extent: tile extents that are no powers of two.
@@ -83,6 +85,7 @@ class Needs:
     dot: frozenset[tuple[str, str]] = frozenset()
     dot_precisions: frozenset[str] = frozenset()
     dot_shape: tuple[int, int, int] | None = None
+    orders: frozenset[tuple[str, str]] = frozenset()
     atomics: frozenset[tuple[str, str]] = frozenset()
     features: frozenset[str] = frozenset()
     any_extent: bool = False
@@ -103,6 +106,11 @@ class Needs:
         ):
             found.append(f"dot of {'x'.join(map(str, self.dot_shape))}")
         found += [
+            f"order {order} of {name}"
+            for name, order in sorted(self.orders)
+            if order not in capabilities.orders.get(name, ())
+        ]
+        found += [
             f"atomic {kind} on {element}"
             for element, kind in sorted(self.atomics)
             if kind not in capabilities.atomics.get(element, ())
@@ -119,6 +127,9 @@ class Needs:
         dot: dict[str, tuple[str, ...]] = {}
         for operand, accumulator in sorted(self.dot):
             dot[operand] = (*dot.get(operand, ()), accumulator)
+        orders: dict[str, frozenset[str]] = {}
+        for name, order in sorted(self.orders):
+            orders[name] = orders.get(name, frozenset()) | {order}
         atomics: dict[str, frozenset[str]] = {}
         for element, kind in sorted(self.atomics):
             atomics[element] = atomics.get(element, frozenset()) | {kind}
@@ -127,6 +138,7 @@ class Needs:
             dot=dot,
             dot_precisions=("ieee", *sorted(self.dot_precisions)),
             min_dot=self.dot_shape or (1, 1, 1),
+            orders=orders,
             atomics=atomics,
             power_of_two=not self.any_extent,
             max_tile_elements=self.tile_elements,
@@ -143,6 +155,7 @@ class Needs:
             (min(s[0] for s in shapes), min(s[1] for s in shapes), min(s[2] for s in shapes))
             if shapes
             else None,
+            self.orders | other.orders,
             self.atomics | other.atomics,
             self.features | other.features,
             self.any_extent or other.any_extent,

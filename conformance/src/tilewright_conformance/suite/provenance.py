@@ -204,6 +204,7 @@ def capabilities_json(capabilities: Capabilities) -> dict[str, Any]:
         "dot": {operand: list(results) for operand, results in sorted(capabilities.dot.items())},
         "dot_precisions": list(capabilities.dot_precisions),
         "min_dot": list(capabilities.min_dot),
+        "orders": {name: sorted(orders) for name, orders in sorted(capabilities.orders.items())},
         "atomics": {
             element: sorted(kinds) for element, kinds in sorted(capabilities.atomics.items())
         },
@@ -220,6 +221,7 @@ def capabilities_from_json(data: Mapping[str, Any]) -> Capabilities:
         dot={operand: tuple(results) for operand, results in data["dot"].items()},
         dot_precisions=tuple(data["dot_precisions"]),
         min_dot=tuple(data["min_dot"]),
+        orders={name: frozenset(orders) for name, orders in data["orders"].items()},
         atomics={element: frozenset(kinds) for element, kinds in data["atomics"].items()},
         power_of_two=data["power_of_two"],
         max_tile_elements=data["max_tile_elements"],

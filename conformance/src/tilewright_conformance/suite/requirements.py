@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.ir import Module, Operation
+from tilewright.ir.order import ANY
 from tilewright.ir.types import DescriptorType, TileType, Type, shape_of
 from tilewright.runtime.compiler.capability_check import FEATURES, atomic_element, number_behind
 from tilewright_conformance.suite.case import Needs
@@ -22,6 +23,7 @@ def needs_of(module: Module) -> Needs:
         frozenset(found.dot),
         frozenset(found.precisions - {"ieee"}),
         found.dot_shape,
+        frozenset(found.orders),
         frozenset(found.atomics),
         frozenset(found.features),
         found.any_extent,
@@ -35,6 +37,7 @@ class _Found:
         self.dot: set[tuple[str, str]] = set()
         self.precisions: set[str] = set()
         self.dot_shape: tuple[int, int, int] | None = None
+        self.orders: set[tuple[str, str]] = set()
         self.atomics: set[tuple[str, str]] = set()
         self.features: set[str] = set()
         self.any_extent = False
@@ -62,6 +65,8 @@ class _Found:
         name = operation.name
         if name in FEATURES:
             self.features.add(FEATURES[name])
+        if name in ("reduce", "scan", "dot") and operation.attribute("order") != ANY:
+            self.orders.add((name, str(operation.attribute("order"))))
         if name == "dot":
             self._dot(operation)
         elif name in ("atomic_rmw", "atomic_cas", "descriptor_reduce"):

@@ -127,6 +127,7 @@ def undeclared(case: Case, found: Used) -> list[str]:
     texts += [
         f"dot precision {name}" for name in sorted(needs.dot_precisions - declared.dot_precisions)
     ]
+    texts += [f"order {order} of {name}" for name, order in sorted(needs.orders - declared.orders)]
     texts += [
         f"atomic {kind} on {element}" for element, kind in sorted(needs.atomics - declared.atomics)
     ]

@@ -58,7 +58,8 @@ def mean_rows(x, out, N: tl.constexpr, ROWS: tl.constexpr, ORDER: tl.constexpr):
 def scan_rows(
     x, out, N: tl.constexpr, ROWS: tl.constexpr, REVERSE: tl.constexpr, ORDER: tl.constexpr
 ):
-    at = tl.arange(0, ROWS)[:, None] * N + tl.arange(0, N)[None, :]
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    at = row[:, None] * N + tl.arange(0, N)[None, :]
     tl.store(out + at, tl.cumsum(tl.load(x + at), 1, REVERSE, order=ORDER))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tilewright.ir.order import SEQUENTIAL, TREE
+from tilewright.ir.types import F32
 from tilewright_conformance.suite import profiles
 from tilewright_conformance.suite.case import PROFILES, Needs, Outcome, Status
 from tilewright_conformance.suite.catalogue import catalogue
@@ -129,6 +131,7 @@ def test_a_claim_needs_each_case_of_the_list() -> None:
 def test_needs_are_read_off_modules() -> None:
     from tilewright_conformance.op_samples import samples
     from tilewright_conformance.suite.requirements import needs_of
+    from tilewright_conformance.testlib import reduction_order
 
     assert needs_of(next(samples("dot")).module).dot
     found = {
@@ -139,15 +142,22 @@ def test_needs_are_read_off_modules() -> None:
         pair for needs in found["atomic_rmw"] for pair in needs.atomics
     }
     assert all("cas" in {kind for _, kind in needs.atomics} for needs in found["atomic_cas"])
+    ordered = reduction_order.sum_sample(F32, (4, 8), 1, TREE).module
+    assert needs_of(ordered).orders == {("reduce", TREE), ("scan", TREE)}
+    assert needs_of(reduction_order.dot_sample("f32").module).orders == {("dot", SEQUENTIAL)}
     assert all("descriptors" in needs.features for needs in found["descriptor_load"])
     assert all("print" in needs.features for needs in found["print"])
     capabilities = dataclasses.replace(
         Subject("cpu").capabilities, power_of_two=True, max_tile_elements=8
     )
-    assert Needs(any_extent=True, tile_elements=9, dot_precisions=frozenset({"x"})).missing(
-        capabilities
-    ) == (
+    assert Needs(
+        any_extent=True,
+        tile_elements=9,
+        dot_precisions=frozenset({"x"}),
+        orders=frozenset({("dot", TREE), ("scan", TREE)}),
+    ).missing(capabilities) == (
         "dot precision x",
+        "order tree of dot",
         "extents that are no powers of two",
         "tiles of 9 elements",
     )

@@ -88,6 +88,7 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
         "dot": {operand: list(results) for operand, results in capabilities.dot.items()},
         "dot_precisions": list(capabilities.dot_precisions),
         "min_dot": list(capabilities.min_dot),
+        "orders": {name: sorted(orders) for name, orders in capabilities.orders.items()},
         "atomics": {element: sorted(kinds) for element, kinds in capabilities.atomics.items()},
         "power_of_two": capabilities.power_of_two,
         "max_tile_elements": capabilities.max_tile_elements,

@@ -283,6 +283,7 @@ def _covers(required: Needs, needs: Needs) -> bool:
             needs.dot_shape is None
             or all(own >= minimum for own, minimum in zip(needs.dot_shape, shape, strict=True))
         )
+        and needs.orders <= required.orders
         and needs.atomics <= required.atomics
         and needs.features <= required.features
         and (required.any_extent or not needs.any_extent)
