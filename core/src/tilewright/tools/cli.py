@@ -210,21 +210,7 @@ def build_parser() -> argparse.ArgumentParser:
             "result is kept"
         ),
     )
-    tune.add_argument(
-        "--arguments",
-        required=True,
-        metavar="LIST",
-        help=(
-            "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
-            "random, integers 0"
-        ),
-    )
-    tune.add_argument(
-        "--grid",
-        required=True,
-        metavar="SIZES",
-        help="one to three sizes, which may name arguments and meta-parameters: 'cdiv(n, BLOCK)'",
-    )
+    _launch(tune, "meta-parameters")
     tune.add_argument(
         "--config",
         action="append",
@@ -239,7 +225,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE|VALUE",
         help="values of a meta-parameter or option; of several every combination",
     )
-    tune.add_argument("--backend", help="the backend to measure on; the default one otherwise")
     tune.add_argument(
         "--budget", metavar="SECONDS", help="end after this time with the best so far"
     )
@@ -408,6 +393,17 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
 
 def _described_launch(command: argparse.ArgumentParser) -> None:
     command.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    _launch(command, "constants")
+    command.add_argument(
+        "--arrays",
+        type=Path,
+        metavar="FILE.npz",
+        help="the values of arrays among the arguments, by name",
+    )
+    _constants_and_options(command)
+
+
+def _launch(command: argparse.ArgumentParser, names: str) -> None:
     command.add_argument(
         "--arguments",
         required=True,
@@ -418,19 +414,12 @@ def _described_launch(command: argparse.ArgumentParser) -> None:
         ),
     )
     command.add_argument(
-        "--arrays",
-        type=Path,
-        metavar="FILE.npz",
-        help="the values of arrays among the arguments, by name",
-    )
-    command.add_argument(
         "--grid",
         required=True,
         metavar="SIZES",
-        help="one to three sizes, which may name arguments and constants: 'cdiv(n, BLOCK)'",
+        help=f"one to three sizes, which may name arguments and {names}: 'cdiv(n, BLOCK)'",
     )
     command.add_argument("--backend", help="the backend to run on; the default one otherwise")
-    _constants_and_options(command)
 
 
 def _constants_and_options(command: argparse.ArgumentParser) -> None:
