@@ -432,6 +432,16 @@ def test_what_is_taken_back_shows_what_was_discovered_before():
     )
 
 
+def test_capabilities_have_orders_that_there_are():
+    found = Capabilities(frozenset({"f32"}), orders={"reduce": frozenset({"tree", "sequential"})})
+    assert found.orders["reduce"] == {"tree", "sequential"}
+    with pytest.raises(
+        ManifestError,
+        match="orders of reduce has 'pairs'; there are 'any', 'tree', 'sequential'",
+    ):
+        Capabilities(frozenset({"f32"}), orders={"reduce": frozenset({"tree", "pairs"})})
+
+
 def test_a_manifest_lowers_operations_that_there_are():
     with pytest.raises(
         ManifestError, match=r"^lowers: there is no operation 'reshap'; did you mean reshape\?$"

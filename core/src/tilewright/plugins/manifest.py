@@ -86,6 +86,7 @@ class Capabilities:
     remedies: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        from tilewright.ir.order import ORDERS
         from tilewright.ir.type_text import parse_type
 
         for label in ("dtypes", "features"):
@@ -98,6 +99,12 @@ class Capabilities:
         object.__setattr__(self, "atomics", _frozen("capabilities: atomics", self.atomics))
         object.__setattr__(self, "orders", _frozen("capabilities: orders", self.orders))
         object.__setattr__(self, "remedies", _frozen("capabilities: remedies", self.remedies))
+        for operation, orders in self.orders.items():
+            if unknown := sorted(set(orders) - set(ORDERS)):
+                raise ManifestError(
+                    f"capabilities: orders of {operation} has {', '.join(map(repr, unknown))}; "
+                    f"there are {', '.join(map(repr, ORDERS))}"
+                )
         for name in (*self.dtypes, *self.dot, *self.atomics):
             try:
                 parse_type(name)
