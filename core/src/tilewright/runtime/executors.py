@@ -53,11 +53,11 @@ def opened(text: str) -> Iterator[concurrent.futures.Executor]:
     kind, colon, rest = text.partition(":")
     executor: concurrent.futures.Executor
     if kind == "processes":
-        safe_path = os.environ.get("PYTHONSAFEPATH")
-        os.environ["PYTHONSAFEPATH"] = "1"  # no imports before the search path arrives
         executor = concurrent.futures.ProcessPoolExecutor(
             _count(text, rest), mp_context=multiprocessing.get_context("spawn")
         )
+        safe_path = os.environ.get("PYTHONSAFEPATH")
+        os.environ["PYTHONSAFEPATH"] = "1"  # no imports before the search path arrives
     elif kind == "threads":
         executor = concurrent.futures.ThreadPoolExecutor(_count(text, rest))
     elif colon and rest.isidentifier():

@@ -5,6 +5,7 @@ import concurrent.futures
 import dataclasses
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -184,8 +185,10 @@ def test_executors_are_opened_by_name_and_shut_down(monkeypatch):
     ],
 )
 def test_what_names_no_executor_is_refused(text, says):
+    before = dict(os.environ)
     with pytest.raises(executors.ExecutorError, match=says), executors.opened(text):
         pass
+    assert dict(os.environ) == before
 
 
 def test_modules_of_the_current_folder_name_executors(tmp_path, monkeypatch):
