@@ -139,7 +139,8 @@ class AddressGroups:
         wanted = _OF_KIND.get(operation.kind)
         if wanted is None:  # an exchange moves what there is
             return
-        root = self._root(operation.operands[0])
+        address, *_ = operation.operands
+        root = self._root(address)
         found = self._storage.setdefault(root, wanted)
         if found is not wanted:
             raise ExactModeError(

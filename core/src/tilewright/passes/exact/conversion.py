@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.expressions import Number, select
-from tilewright.ir.ops.arithmetic import Cast, Constant
+from tilewright.ir.ops.arithmetic import Bitcast, Cast, Constant
 from tilewright.ir.types import I1, I64, U64, IntType, element_type
 from tilewright.passes.exact.algebra import is_finite, modulo, multiply, multiply_residues
 from tilewright.passes.exact.constants import payload_of_constant
@@ -67,9 +67,9 @@ def _truncates(operation: Cast) -> bool:
     )
 
 
-def _reads_bits(operation: Operation) -> bool:
+def _reads_bits(operation: Bitcast) -> bool:
     """Return whether a bitcast converts between floats and integers."""
-    return is_float(operation.operands[0].type) != is_float(operation.results[0].type)
+    return is_float(operation.x.type) != is_float(operation.result.type)
 
 
 @whole(

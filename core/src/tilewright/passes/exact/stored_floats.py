@@ -115,15 +115,16 @@ def loaded(rewriter: ExactContext, ring: Ring, value: Value, storage: Storage) -
 
 def is_converted(rewriter: ExactContext, operation: Operation) -> bool:
     """Return whether an operation accesses memory that holds no payloads."""
-    return (
-        Trait.ACCESS in operation.spec.traits
-        and rewriter.groups.storage(operation.operands[0]) is not Storage.PAYLOADS
-    )
+    if Trait.ACCESS not in operation.spec.traits:
+        return False
+    address, *_ = operation.operands
+    return rewriter.groups.storage(address) is not Storage.PAYLOADS
 
 
 def access(rewriter: ExactContext, operation: Operation) -> list[Value]:
     """Append an access to such memory; its result, if any, as payloads."""
-    storage = rewriter.groups.storage(operation.operands[0])
+    address, *_ = operation.operands
+    storage = rewriter.groups.storage(address)
     if isinstance(operation, AtomicCas) and storage is Storage.SUMS:
         raise ExactModeError(
             "an atomic cas of floats in memory that is also added to atomically",

@@ -17,6 +17,16 @@ from tilewright.ir.core import Function, Location, Module, Operation, Value
 from tilewright.ir.expressions import Number, select
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.control import LOOPS, If
+from tilewright.ir.ops.memory import (
+    AtomicLoad,
+    AtomicRmw,
+    AtomicStore,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    Load,
+    Store,
+)
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import F32, I1, I32, I64, IntType, PointerType, Type
 from tilewright.passes.analysis.argument_access import accesses_of
@@ -33,6 +43,10 @@ from tilewright.passes.watch.statistics import (
     widened,
 )
 
+#: Accesses of some of their elements alone.
+_MASKED: Final = (Load, Store, AtomicRmw, AtomicLoad, AtomicStore)
+#: Writes of floats to memory that have no result.
+_WRITES: Final = (Store, AtomicStore, DescriptorStore, DescriptorScatter, DescriptorReduce)
 #: What a NaN and an infinity are recorded in: how many, where they begin, the first one.
 _NAN_FIELDS: Final = (Field.NAN, Field.NAN_ORIGINS, Field.FIRST_NAN)
 _INF_FIELDS: Final = (Field.INF, Field.INF_ORIGINS, Field.FIRST_INF)
@@ -143,8 +157,7 @@ class _Instrumentation:
         if moved:
             self.flags.update(dict.fromkeys(results, operands))
             return
-        groups = {declared.name for declared in operation.spec.operands}
-        mask = operation.operand("mask") if "mask" in groups else None
+        mask = operation.mask if isinstance(operation, _MASKED) else None
         accessed = self.arguments.get(operation, ())
         for value in results:
             name, read = value.name, accessed if Effect.READ in operation.spec.effects else ()
@@ -153,19 +166,13 @@ class _Instrumentation:
             self.watched.append(
                 WatchedValue(operation.name, name, value.type, operation.location, read=read)
             )
-        if Effect.WRITE in operation.spec.effects and not results and "value" in groups:
-            for value in operation.group("value"):
-                if is_float(value):
-                    self._record(b, value, mask, operands)
-                    self.watched.append(
-                        WatchedValue(
-                            operation.name,
-                            value.name,
-                            value.type,
-                            operation.location,
-                            written=accessed,
-                        )
-                    )
+        if isinstance(operation, _WRITES) and is_float(value := operation.value):
+            self._record(b, value, mask, operands)
+            self.watched.append(
+                WatchedValue(
+                    operation.name, value.name, value.type, operation.location, written=accessed
+                )
+            )
 
     @staticmethod
     def _either(b: Builder, flags: Sequence[_Flags]) -> _Flags:
