@@ -9,10 +9,12 @@ import pytest
 
 from tilewright.errors import KernelError
 from tilewright.ir import TABLE, verify
-from tilewright.ir.types import PointerType
+from tilewright.ir.order import SEQUENTIAL, TREE
+from tilewright.ir.types import F32, PointerType
 from tilewright.reference.checks.checked_mode import CheckedOptions
 from tilewright.reference.interpreter import run
 from tilewright_conformance.op_samples import FAMILIES, Sample, all_samples, check_outputs, samples
+from tilewright_conformance.testlib.reduction_order import dot_sample, sum_sample
 
 #: Operations that only a target can give a meaning.
 TARGET_CODE = {"inline_asm", "extern"}
@@ -36,11 +38,19 @@ def test_names_are_unique() -> None:
 
 
 def test_every_attribute_takes_every_choice() -> None:
-    """Enumerations, booleans and optional operands occur in all their forms."""
+    """Enumerations, booleans and optional operands occur in all their forms.
+
+    Stated orders have cases of their own, since few backends have each for each operation.
+    """
+    ordered = [
+        sample
+        for order in (TREE, SEQUENTIAL)
+        for sample in (sum_sample(F32, (4, 8), 1, order), dot_sample("f32", order))
+    ]
     for spec in TABLE:
         operations = [
             operation
-            for sample in samples(spec.name)
+            for sample in (*samples(spec.name), *ordered)
             for operation in sample.module.walk()
             if operation.name == spec.name
         ]

@@ -144,5 +144,5 @@ def test_a_mistake_in_a_kernel_is_found_with_its_line(rng):
         )
     (finding,) = caught.value.findings
     lines = Path(__file__).read_text().splitlines()
-    assert "past n is left out" in lines[finding.location.line - 1]
+    assert "lanes past n are masked off" in lines[finding.location.line - 1]
     assert finding.program == (1, 0, 0)
