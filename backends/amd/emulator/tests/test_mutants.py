@@ -147,7 +147,7 @@ def test_a_copy_to_shared_memory_that_is_not_waited_for_is_found(target: str) ->
     assert right(text) and not right(_without(text, place))
 
 
-#: two copies of 256 words under way: the first is turned round behind a barrier while the second is
+#: two copies of 256 words in flight: the first is reversed behind a barrier while the second is
 #: on its way, then the second
 TWO_COPIES = kernel(
     f"""  %w = lshr i32 %t, 6

@@ -113,7 +113,7 @@ def test_a_load_that_transposes(bits: int, dtype: type[np.generic]) -> None:
 
 
 #: copies the four words of each lane to local memory at M0, then those of the opposite lane 1024
-#: bytes behind them; ``pending`` may be under way when the first and the last words of both are
+#: bytes behind them; ``pending`` may be in flight when the first and the last words of both are
 #: read
 _COPIES = """v_lshlrev_b32_e32 v20, 4, v0
 v_xor_b32_e32 v21, 0x3f0, v20
