@@ -136,7 +136,9 @@ class Capabilities:
 
 #: Options every backend takes as launch keywords, with their defaults. A backend may ignore a hint
 #: that means nothing to it. ``cooperative`` is no hint: it takes the feature of the same name,
-#: without which the launch is refused.
+#: without which the launch is refused. ``invariant``: a row's bits depend neither on the number of
+#: rows nor on the other rows. Reductions and scans of any order take the order ``tree`` where the
+#: backend has it, and the backend chooses no code by extents that are known at run time alone.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "num_warps": 4,
@@ -147,6 +149,7 @@ PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
         "debug": False,
         "sanitize_overflow": True,
         "cooperative": False,
+        "invariant": False,
     }
 )
 

@@ -32,7 +32,7 @@ RESERVED: Mapping[str, str] = {
 #: Counts, which have to be positive; num_stages may be 0.
 _POSITIVE = ("num_warps", "num_stages", "num_ctas")
 #: Options that must be booleans.
-_BOOLEAN = ("cooperative",)
+_BOOLEAN = ("cooperative", "invariant")
 
 
 def resolve(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.environment import ALLOW_GLOBALS, flag
 from tilewright.errors import BackendError, LoweringError, TilewrightError, write_reproducer
 from tilewright.forks import setting_up
+from tilewright.ir.order import ANY, TREE
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.recursion import SPLIT, deep_recursion
@@ -204,7 +205,7 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
             attributes,
             Options(
                 target=_with_replaced_dots(backend.completed(target), kernel.before_passes),
-                default_order=kernel.fn.order,
+                default_order=_default_order(kernel, target),
                 extra=options,
                 **known,
             ),
@@ -219,6 +220,18 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
     if kernel.before_passes is not None:
         kernel.before_passes.run(module)
     return module
+
+
+def _default_order(kernel: Specialization, target: Target) -> str:
+    """Return the order of the reductions and scans that state none.
+
+    It is the kernel's own, else ``tree`` for invariant launches on targets that have it.
+    """
+    order = kernel.fn.order
+    if order != ANY or not kernel.options.get("invariant") or target.capabilities is None:
+        return order
+    orders = target.capabilities.orders
+    return TREE if all(TREE in orders.get(name, ()) for name in ("reduce", "scan")) else ANY
 
 
 def _with_replaced_dots(target: Target, preparation: Preparation | None) -> Target:

@@ -77,6 +77,7 @@ class Gemm:
             exactly.
         precision: the precision of a matmul of f32.
         sequential: whether each element of c is added to by one k after the other.
+        invariant: whether the bits of a row must not depend on the number of rows.
         limits: the extents to compute.
         prepacked: the address of the list of matrices that were packed before (see
             :mod:`.prepack_lookup`), or the null pointer; None where B is not one of them for
@@ -100,6 +101,7 @@ class Gemm:
     pack_caches: tuple[PackCache | None, PackCache | None] = (None, None)
     precision: str = IEEE
     sequential: bool = False
+    invariant: bool = False
 
     @property
     def scheme(self) -> Scheme:
@@ -163,12 +165,16 @@ def _few_rows(gemm: Gemm) -> Callable[[Gemm, int], None] | None:
     scheme = _widened(gemm).scheme
     if c.element is F16 or scheme.group > 1:
         return None
+    # many rows must be added up alike: in the same instructions, one k after the other
+    one_order = gemm.sequential or (gemm.invariant and isinstance(c.element, FloatType))
+    if one_order and scheme != gemm.scheme:
+        return None
     if b.column_stride == 1:
         return _write_rows
     lanes = hardware.vector_bytes // scheme.k_group_bytes
     if (
         b.row_stride == 1
-        and not gemm.sequential
+        and not one_order
         and isinstance(c.element, FloatType)
         and a.columns % lanes == 0
         and a.columns >= _MIN_K

@@ -370,6 +370,7 @@ def multiply(
                     pack_caches,
                     precision,
                     sequential,
+                    bool(context.state.options.get("invariant")),
                 )
             )
             return
