@@ -139,11 +139,15 @@ def _adapted(launcher: LaunchFunction, kernel: Any) -> LaunchFunction:
         for parameter, argument in zip(kernel.parameters, module.kernel.arguments, strict=True)
     ]
 
+    @functools.cache
+    def memory() -> Any:
+        return kernel.backend.call("tilewright_memory", device=kernel.device)
+
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
         reports = _reports.get()
         if reports is not None:
             reports.append(found)
-        with Shadows() as shadows:
+        with Shadows(memory) as shadows:
             converted = tuple(
                 [convert(value, shadows) for convert, value in zip(converters, values, strict=True)]
             )

@@ -36,7 +36,7 @@ def float_type(array: Any) -> FloatType | None:
 
 def is_tensor(array: Any) -> bool:
     """Return whether an array is PyTorch's."""
-    return hasattr(array, "data_ptr")
+    return hasattr(array, "as_strided")
 
 
 def bits_of(array: Any) -> NDArray[Any]:

@@ -6,6 +6,7 @@ the kernel left there is converted back to payloads when the launch ends.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -14,69 +15,24 @@ from tilewright.ir.types import I32
 from tilewright.passes.exact.address_groups import Storage
 from tilewright.passes.exact.ring import Ring, ring_of
 from tilewright.passes.exact.stored_floats import CODE_UNIT
-from tilewright.runtime.arguments.array_protocols import address_of
+from tilewright.plugins.manifest import Memory
+from tilewright.runtime.arguments.array_protocols import address_of, is_numpy_array
 from tilewright.runtime.exact.payloads import float_type, is_tensor
-
-
-class _Span:
-    """The memory of an array as one line of payloads, of NumPy or of PyTorch.
-
-    Attributes:
-        start, end: its addresses.
-        flat: the payloads, as integers that share the array's memory.
-    """
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-        type_ = float_type(array)
-        tensor = is_tensor(array)
-        size = array.element_size() if tensor else array.itemsize
-        strides = array.stride() if tensor else [stride // size for stride in array.strides]
-        if any(stride < 0 for stride in strides):
-            raise LaunchError(
-                "exact mode copies the arrays that are updated atomically, and this one has "
-                "negative strides. Pass a contiguous copy"
-            )
-        extents = tuple(array.shape)
-        count = (
-            0
-            if 0 in extents
-            else 1
-            + sum((extent - 1) * stride for extent, stride in zip(extents, strides, strict=True))
-        )
-        self.strides = tuple(strides)
-        self.start = address_of(array)
-        self.end = self.start + count * size
-        if type_ is None:
-            return
-        if tensor:
-            import torch
-
-            line = torch.as_strided(array, (count,), (1,), array.storage_offset())
-            self.flat = line.view(getattr(torch, f"int{type_.bits}"))
-        else:
-            from numpy.lib.stride_tricks import as_strided
-
-            line = as_strided(array, (count,), (size,))
-            self.flat = line.view(f"uint{type_.bits}")
-
-    def shaped(self, flat: Any) -> Any:
-        """A line of other elements in the array's shape and strides."""
-        if is_tensor(flat):
-            import torch
-
-            return torch.as_strided(flat, tuple(self.array.shape), self.strides)
-        from numpy.lib.stride_tricks import as_strided
-
-        strides = tuple(stride * flat.itemsize for stride in self.strides)
-        return as_strided(flat, self.array.shape, strides)
+from tilewright.runtime.exact.spans import Span, span_of
 
 
 class Shadows:
     """The copies of one launch; leaving the block writes them back."""
 
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, int], tuple[Any, Storage, _Span, Ring]] = {}
+    def __init__(self, memory: Callable[[], Memory | None]) -> None:
+        """Begin.
+
+        Args:
+            memory: returns the memory of the launch's device, for arrays that are neither NumPy's
+                nor PyTorch's; None where the backend has none.
+        """
+        self._memory = memory
+        self._made: dict[tuple[int, int], tuple[Any, Storage, Span, Ring]] = {}
         self._plain: list[_Unshaped] = []
 
     def __enter__(self) -> Shadows:
@@ -88,15 +44,17 @@ class Shadows:
 
     def shadow(self, array: Any, storage: Storage) -> Any:
         """Return the copy of an array in a representation, in the array's shape and strides."""
-        span, type_ = _Span(array), float_type(array)
+        type_ = float_type(array)
         assert type_ is not None
+        has_library = is_numpy_array(array) or is_tensor(array)
+        span = span_of(array, type_, None if has_library else self._memory())
         ring = ring_of(type_)
         key = (span.start, span.end)
         if key not in self._made or self._made[key][1] is not storage:
             if key in self._made:
                 raise _overlap()
-            stored = _to_stored(_wide(span.flat, ring), storage, ring)
-            self._made[key] = stored, storage, span, ring
+            stored = _to_stored(_wide(span.read(), ring), storage, ring)
+            self._made[key] = span.place(stored), storage, span, ring
         return span.shaped(self._made[key][0])
 
     def check_overlaps(self) -> None:
@@ -107,7 +65,7 @@ class Shadows:
         """
         spans = [span for _, _, span, _ in self._made.values()]
         for number, span in enumerate(spans):
-            others: list[_Span | _Unshaped] = [*spans[number + 1 :], *self._plain]
+            others: list[Span | _Unshaped] = [*spans[number + 1 :], *self._plain]
             for other in others:
                 if span.start < other.end and other.start < span.end:
                     raise _overlap()
@@ -120,12 +78,8 @@ class Shadows:
     ) -> None:
         if kind is not None:
             return
-        for stored, storage, span, ring in self._made.values():
-            payloads = _from_stored(stored, storage, ring)
-            if is_tensor(payloads):
-                span.flat.copy_(payloads.to(span.flat.dtype))
-            else:
-                span.flat[...] = payloads.astype(span.flat.dtype)
+        for handle, storage, span, ring in self._made.values():
+            span.write(_from_stored(span.fetch(handle), storage, ring))
 
 
 def _overlap() -> LaunchError:

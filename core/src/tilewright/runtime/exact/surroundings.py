@@ -49,10 +49,11 @@ class Surrounded:
         """The array, which shares the memory."""
         if is_tensor(self.flat):
             return self.flat.as_strided(self.shape, self.strides, MARGIN)
-        from numpy.lib.stride_tricks import as_strided
+        import numpy as np
 
-        strides = tuple(stride * self.flat.itemsize for stride in self.strides)
-        return as_strided(self.flat[MARGIN:], self.shape, strides)
+        size = self.flat.itemsize
+        strides = tuple(stride * size for stride in self.strides)
+        return np.ndarray(self.shape, self.flat.dtype, self.flat, MARGIN * size, strides)
 
     @property
     def size(self) -> int:
