@@ -37,6 +37,8 @@ class Instruction:
         family, generations: the architectures that have it.
         times: number of back-to-back issues that consume a lane's elements of A and B; see
             :meth:`packed`.
+        sinks: whether LLVM moves it into a branch that some lanes do not take, where its result is
+            used there alone, as by a masked store.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Instruction:
     family: str
     generations: tuple[int, ...]
     times: int = 1
+    sinks: bool = False
 
     def packed(self) -> Instruction:
         """Return two back-to-back issues of the instruction, whose operands a lane loads at once.
@@ -134,27 +137,16 @@ def _all() -> Iterator[Instruction]:
     )
     for generation, elements, bytes_ in ((3, 16, 4), (4, 8, 2)):
         shape = _wmma_shape(generation)
-        yield Instruction(
-            "wmma.f32.16x16x16.f16",
-            "f16",
-            shape,
-            f"<{elements} x half>",
-            "float",
-            WMMA,
-            (generation,),
-        )
-        yield Instruction(
-            "wmma.f32.16x16x16.bf16",
-            "bf16",
-            shape,
-            f"<{elements} x i16>",
-            "float",
-            WMMA,
-            (generation,),
-        )
-        yield Instruction(
-            "wmma.i32.16x16x16.iu8", "i8", shape, f"<{bytes_} x i32>", "i32", WMMA, (generation,)
-        )
+        for name, kind, operand, accumulator in (
+            ("wmma.f32.16x16x16.f16", "f16", f"<{elements} x half>", "float"),
+            ("wmma.f32.16x16x16.bf16", "bf16", f"<{elements} x i16>", "float"),
+            ("wmma.i32.16x16x16.iu8", "i8", f"<{bytes_} x i32>", "i32"),
+        ):
+            # of LLVM 22's machine instructions these alone are not marked as convergent
+            sinks = generation == 3
+            yield Instruction(
+                name, kind, shape, operand, accumulator, WMMA, (generation,), sinks=sinks
+            )
     yield Instruction(
         "wmma.f32.16x16x16.{a}.{b}", "fp8", _wmma_shape(4), "<2 x i32>", "float", WMMA, (4,)
     )

@@ -244,6 +244,8 @@ class _Matmul:
         for x, y, place in t.instructions(steps):
             for i, j in pairs:
                 accumulator[place] = self._multiply(w, left[i][x], right[j][y], accumulator[place])
+        if self.choice.instruction.sinks:
+            accumulator = [self._pinned(w, vector) for vector in accumulator]
         found = [
             name
             for vector in accumulator
@@ -252,6 +254,15 @@ class _Matmul:
         return [
             emit_cast(context, name, self.accumulator_type, self.accumulator, 0) for name in found
         ]
+
+    def _pinned(self, w: FunctionWriter, accumulator: str) -> str:
+        """Keep an accumulator's instructions, which need all lanes, out of branches below them.
+
+        The assembly is empty. It is convergent, so that LLVM does not sink it.
+        """
+        type_ = self.choice.instruction.accumulators
+        marks = "convergent nounwind willreturn memory(none)"
+        return w.emit(f'call {type_} asm "", "=v,0"({type_} {accumulator}) {marks}')
 
     def _multiply(self, w: FunctionWriter, a: str, b: str, c: str) -> str:
         instruction = self.choice.instruction
