@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from tilewright.gpu_host.capture import RELAXED
 from tilewright.gpu_host.errors import DeviceFaultError, DriverError
 from tilewright.gpu_host.table import DriverTable, Entry
 
@@ -107,11 +108,9 @@ class Driver:
             self(possible, self(self.entries.device, device), self(self.entries.device, peer))
         ):
             return "the driver says that there is no peer access between them"
-        from tilewright.gpu_host.capture import beside_captures
-
         context = self.context(peer)
         try:
-            with beside_captures(self, device):
+            with self.beside_captures(device):
                 self(enable, context)
         except DeviceFaultError:
             raise
@@ -134,6 +133,23 @@ class Driver:
             yield
         finally:
             self(self.entries.context_leave, before)
+
+    @contextlib.contextmanager
+    def beside_captures(self, device: int) -> Iterator[None]:
+        """Make the device's context current and its calls independent of any graph capture.
+
+        Both hold for the length of the ``with`` block.
+        """
+        with self.use(device):
+            exchange = self.entries.capture_mode
+            if exchange is None:
+                yield
+                return
+            before = self(exchange, RELAXED)
+            try:
+                yield
+            finally:
+                self(exchange, before)
 
 
 def open_library(name: str) -> Any:

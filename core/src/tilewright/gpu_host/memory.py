@@ -10,7 +10,6 @@ import numpy as np
 
 from tilewright.errors import BackendError
 from tilewright.gpu_host.allocators import release_unused
-from tilewright.gpu_host.capture import beside_captures
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.errors import DriverError, translated
 from tilewright.gpu_host.table import DriverTable, Entry
@@ -27,7 +26,7 @@ class DeviceBuffer:
         self._alignment = alignment
         if size:
             table = driver.table
-            with beside_captures(driver, device), translated(table.statuses):
+            with driver.beside_captures(device), translated(table.statuses):
                 self._pointer = _allocated(driver, size + max(0, alignment - table.alignment))
 
     dtype = np.dtype(np.uint8)
@@ -51,7 +50,7 @@ class DeviceBuffer:
     def __del__(self) -> None:
         if getattr(self, "_pointer", 0) and not sys.is_finalizing():
             try:
-                with beside_captures(self._driver, self._index):
+                with self._driver.beside_captures(self._index):
                     self._driver(self._driver.entries.memory_free, self._pointer)
             except Exception:
                 pass

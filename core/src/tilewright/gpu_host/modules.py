@@ -7,7 +7,6 @@ import threading
 import weakref
 from typing import Any
 
-from tilewright.gpu_host.capture import beside_captures
 from tilewright.gpu_host.driver import Driver
 
 
@@ -22,7 +21,7 @@ class LoadedModule:
         self._driver, self._device = driver, device
         self._lock = threading.RLock()
         self._functions: dict[str, LoadedFunction] = {}
-        with beside_captures(driver, device):
+        with driver.beside_captures(device):
             self.context = driver.context(device)
             self._handle = driver(driver.entries.module_load, binary)
 
@@ -31,7 +30,7 @@ class LoadedModule:
         with self._lock:
             if symbol not in self._functions:
                 driver = self._driver
-                with beside_captures(driver, self._device):
+                with driver.beside_captures(self._device):
                     handle = driver(driver.entries.module_function, self._handle, symbol.encode())
                     self._functions[symbol] = LoadedFunction(driver, self._device, handle)
             return self._functions[symbol]
@@ -41,7 +40,7 @@ class LoadedModule:
         if handle is None or sys.is_finalizing():
             return
         try:
-            with beside_captures(self._driver, self._device):
+            with self._driver.beside_captures(self._device):
                 self._driver(self._driver.entries.module_unload, handle)
         except Exception:
             pass

@@ -18,7 +18,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from tilewright.errors import LaunchError
-from tilewright.gpu_host.capture import beside_captures
 from tilewright.gpu_host.driver import Driver
 from tilewright.gpu_host.errors import DeviceFaultError
 from tilewright.gpu_host.table import DriverCall, OpaqueArgument
@@ -158,7 +157,7 @@ class _Queue:
         hip, size = self._hip, _WORD * int(facts["words"])
         capacity = BYTES // size
         with self._lock:
-            with beside_captures(hip, self._device):
+            with hip.beside_captures(self._device):
                 if int(hip(_CAPTURING, stream)):
                     raise LaunchError(
                         f"kernel {kernel}: it prints, for which its launch waits, and its stream "
@@ -171,7 +170,7 @@ class _Queue:
             except DeviceFaultError:
                 self._write(kernel, facts["formats"], size, capacity, None)
                 raise
-            with beside_captures(hip, self._device):
+            with hip.beside_captures(self._device):
                 asked = self._copy(hip.entries.memory_to_host)[0]
             self._write(kernel, facts["formats"], size, capacity, asked)
 
@@ -227,7 +226,7 @@ def _queue(hip: Driver, device: int) -> _Queue:
     """Return the queue of a device whose context is current."""
     with _lock:
         if (hip, device) not in _queues:
-            with beside_captures(hip, device):
+            with hip.beside_captures(device):
                 _queues[hip, device] = _Queue(hip, device)
         return _queues[hip, device]
 
