@@ -9,7 +9,7 @@ asks the autotuner's ``cache`` for its configuration and launches the kernel.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
@@ -21,37 +21,6 @@ from tilewright.runtime.launch.native_calls import NativeCalls, UnsuitedError
 if TYPE_CHECKING:
     from tilewright.llvm.native.dispatch_entries import Check
     from tilewright.runtime.tuning.autotune import Autotuner
-
-
-class ArrayTypes:
-    """Element types and devices of a launch's arrays in order, as a part of tuning keys.
-
-    Interned: equal ones are the same object, which makes lookups fast.
-    """
-
-    __slots__ = ("types",)
-    _interned: dict[tuple[Any, ...], ArrayTypes] = {}  # noqa: RUF012 (the table of all instances)
-    types: tuple[Any, ...]
-
-    def __new__(cls, types: Iterable[Any]) -> ArrayTypes:
-        """Return the interned object, creating it if necessary.
-
-        Raises:
-            TypeError: one is not hashable.
-        """
-        key = tuple(types)
-        self = cls._interned.get(key)
-        if self is None:
-            self = object.__new__(cls)
-            self.types = key
-            self = cls._interned.setdefault(key, self)
-        return self
-
-    def __reduce__(self) -> Any:
-        return ArrayTypes, (self.types,)
-
-    def __repr__(self) -> str:
-        return repr(self.types)
 
 
 class TunedDispatcher(NativeCalls):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.errors import LaunchError
@@ -15,10 +15,40 @@ from tilewright.runtime.devices import backend_choice, device_registry
 from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
 from tilewright.runtime.storage.tuning_record import identity
 from tilewright.runtime.tuning.candidates import TuningTarget
-from tilewright.runtime.tuning.tuned_dispatch import ArrayTypes
 
 #: types of most arguments that are no arrays
 _NUMBERS = frozenset((int, float, bool, type(None), str))
+
+
+class ArrayTypes:
+    """Element types and devices of a launch's arrays in order, as a part of tuning keys.
+
+    Interned: equal ones are the same object, which makes lookups fast.
+    """
+
+    __slots__ = ("types",)
+    _interned: dict[tuple[Any, ...], ArrayTypes] = {}  # noqa: RUF012 (the table of all instances)
+    types: tuple[Any, ...]
+
+    def __new__(cls, types: Iterable[Any]) -> ArrayTypes:
+        """Return the interned object, creating it if necessary.
+
+        Raises:
+            TypeError: one is not hashable.
+        """
+        key = tuple(types)
+        self = cls._interned.get(key)
+        if self is None:
+            self = object.__new__(cls)
+            self.types = key
+            self = cls._interned.setdefault(key, self)
+        return self
+
+    def __reduce__(self) -> Any:
+        return ArrayTypes, (self.types,)
+
+    def __repr__(self) -> str:
+        return repr(self.types)
 
 
 def tuning_key(keys: Sequence[str], named: Mapping[str, Any]) -> tuple[Any, ...]:

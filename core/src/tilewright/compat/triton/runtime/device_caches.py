@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from tilewright.compat.triton.backends.torch_devices import current_device, torch_kind
 from tilewright.errors import BackendError
-from tilewright.plugins.registry import registry
+from tilewright.plugins.manifest import Target
+from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.launch.device_caches import DeviceCaches
 
-if TYPE_CHECKING:
-    from tilewright.compat.triton.runtime.jit import JITFunction
+
+class LaunchedKernel(Protocol):
+    """Protocol of a kernel: see :class:`tilewright.compat.triton.runtime.jit.JITFunction`."""
+
+    def device_entry(self, backend: Backend, target: Target) -> tuple[Any, ...]:
+        """Return the entry of a device that the kernel has not been launched on."""
+        ...
 
 
 class TritonDeviceCaches(DeviceCaches):
@@ -41,7 +47,7 @@ class TritonDeviceCaches(DeviceCaches):
 
     def _make(self, kind: str | None, index: int | None) -> Any:
         """Make the entry of a device that was not launched on yet."""
-        kernel = cast("JITFunction | None", self._kernel())
+        kernel = cast("LaunchedKernel | None", self._kernel())
         if kernel is None:
             return {}, {}, None, None, None
         active = _active_backend()
