@@ -111,9 +111,9 @@ from tilewright.language.definitions.aggregate import (
     aggregate_value,
 )
 from tilewright.language.signatures import str_to_ty
+from tilewright.language.value_types.base_classes import base_type, base_value
 from tilewright.language.value_types.dtypes import (
     TRITON_MAX_TENSOR_NUMEL,
-    base_type,
     bfloat16,
     block_type,
     const,
@@ -145,7 +145,6 @@ from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import slice, slice_type, to_value, tuple, tuple_type
 from tilewright.language.value_types.values import (
     CONSTEXPR_0,
-    base_value,
     check_bit_width,
     constexpr,
     constexpr_type,

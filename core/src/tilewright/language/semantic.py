@@ -20,7 +20,8 @@ from tilewright.language.builtin_functions.descriptors import (
 )
 from tilewright.language.builtin_functions.operators import Operators
 from tilewright.language.options import Options
-from tilewright.language.value_types.dtypes import base_type, int1
+from tilewright.language.value_types.base_classes import base_type
+from tilewright.language.value_types.dtypes import int1
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import slice as tl_slice
 from tilewright.language.value_types.tuples import tuple as tl_tuple

@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from tilewright.language.builtin_functions.descriptors import tensor_descriptor_base_type
-from tilewright.language.value_types.dtypes import base_type, block_type, signature_dtype
+from tilewright.language.value_types.base_classes import base_type
+from tilewright.language.value_types.dtypes import block_type, signature_dtype
 from tilewright.language.value_types.tuples import tuple_type
 from tilewright.language.value_types.values import constexpr_type
 

@@ -12,8 +12,8 @@ from typing import Any
 from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import builtin, must_use_result
+from tilewright.language.value_types.base_classes import base_type, base_value
 from tilewright.language.value_types.dtypes import (
-    base_type,
     block_type,
     int32,
     int64,
@@ -23,7 +23,7 @@ from tilewright.language.value_types.dtypes import (
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import listed, tuple_type
 from tilewright.language.value_types.tuples import tuple as tl_tuple
-from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class block_pointer_type(base_type):  # noqa: N801

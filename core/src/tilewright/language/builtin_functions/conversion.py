@@ -11,6 +11,7 @@ from tilewright.errors import helped
 from tilewright.ir import types as ir_types
 from tilewright.language.options import Options
 from tilewright.language.value_types import dtypes
+from tilewright.language.value_types.base_classes import base_value
 from tilewright.language.value_types.dtypes import (
     NUMBER_TYPES,
     block_type,
@@ -23,7 +24,7 @@ from tilewright.language.value_types.dtypes import (
 from tilewright.language.value_types.promotion import scalar_type
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import tuple as tl_tuple
-from tilewright.language.value_types.values import base_value, unwrap_if_constexpr
+from tilewright.language.value_types.values import unwrap_if_constexpr
 
 _NUMBERS = frozenset((int, float, bool))
 

@@ -14,8 +14,8 @@ from tilewright.language.binding import builtin
 from tilewright.language.builtin_functions.atomics import check_capability
 from tilewright.language.builtin_functions.block_pointers import scalar_integers
 from tilewright.language.builtin_functions.memory import from_memory, in_memory
+from tilewright.language.value_types.base_classes import base_type, base_value
 from tilewright.language.value_types.dtypes import (
-    base_type,
     bfloat16,
     block_type,
     dtype,
@@ -32,7 +32,7 @@ from tilewright.language.value_types.dtypes import (
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import listed, shape_tuple, tuple_type
 from tilewright.language.value_types.tuples import tuple as tl_tuple
-from tilewright.language.value_types.values import base_value, constexpr
+from tilewright.language.value_types.values import constexpr
 
 _MEMBER_TYPES: dict[str, tuple[dtype, ...]] = {
     "add": (int32, uint32, int64, uint64, float16, bfloat16, float32, float64),

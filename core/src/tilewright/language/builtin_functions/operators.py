@@ -12,6 +12,7 @@ from tilewright.ir import types as ir_types
 from tilewright.language.binding import BoundCallable, asked_for, is_host_function
 from tilewright.language.builtin_functions.conversion import Conversion, describe
 from tilewright.language.options import Options
+from tilewright.language.value_types.base_classes import base_value
 from tilewright.language.value_types.dtypes import dtype, float32, float64, int1, int64, uint64
 from tilewright.language.value_types.promotion import computation_type, scalar_type
 from tilewright.language.value_types.tensors import tensor
@@ -19,7 +20,6 @@ from tilewright.language.value_types.values import (
     BINARY_OPERATORS,
     COMPARISONS,
     UNARY_OPERATORS,
-    base_value,
     constexpr,
     unwrap_if_constexpr,
 )

@@ -22,10 +22,10 @@ from tilewright import ir
 from tilewright.ir import types as ir_types
 from tilewright.language.binding import Member, asked_for, mark_builtin, mark_host_function
 from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
-from tilewright.language.value_types.dtypes import base_type
+from tilewright.language.value_types.base_classes import base_type, base_value
 from tilewright.language.value_types.tensors import tensor
 from tilewright.language.value_types.tuples import to_value
-from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class aggregate_type(base_type):  # noqa: N801

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.ir.order import ANY
 from tilewright.language.binding import is_builtin
 from tilewright.language.definitions.callable import JitCallable
-from tilewright.language.value_types.dtypes import base_type
+from tilewright.language.value_types.base_classes import base_type
 from tilewright.language.value_types.values import constexpr
 from tilewright.plugins.versions import plugin_version, text_version
 

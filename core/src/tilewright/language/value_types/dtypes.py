@@ -11,14 +11,12 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tilewright import ir
 from tilewright.errors import helped, noted
 from tilewright.ir import types as ir_types
-
-if TYPE_CHECKING:
-    from tilewright.language.value_types.values import base_value
+from tilewright.language.value_types.base_classes import base_type, base_value
 
 #: The module that types are written with, ``repr(float32)``: code that is generated from it is
 #: evaluated where the module has this name.
@@ -26,28 +24,6 @@ surface = "tilewright.language"
 
 #: The most elements a tensor of a kernel may have.
 TRITON_MAX_TENSOR_NUMEL: int = int(os.environ.get("TRITON_MAX_TENSOR_NUMEL", 1048576))
-
-
-class base_type:  # noqa: N801
-    """Base of the types of values in a kernel.
-
-    A value of any type is a list of IR values: ``flatten`` returns their types, ``unflatten``
-    rebuilds the value from them.
-    """
-
-    __slots__ = ()
-
-    def flatten(self) -> list[ir_types.Type]:
-        """The types of the IR values that carry a value of this type."""
-        raise NotImplementedError
-
-    def unflatten(self, values: Iterator[ir.Value]) -> base_value:
-        """Take as many IR values as ``flatten`` names, and make the value they carry."""
-        raise NotImplementedError
-
-    def mangle(self) -> str:
-        """A short text without spaces that tells types apart, for symbol names."""
-        raise NotImplementedError
 
 
 # name: (bits, signature text, IR type)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tilewright import ir
 from tilewright.language.binding import builtin
 from tilewright.language.value_types import tuples
+from tilewright.language.value_types.base_classes import base_value
 from tilewright.language.value_types.dtypes import block_type, dtype
-from tilewright.language.value_types.values import base_value, constexpr
+from tilewright.language.value_types.values import constexpr
 
 
 class tensor(base_value):  # noqa: N801

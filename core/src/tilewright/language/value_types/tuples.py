@@ -9,8 +9,8 @@ from typing import Any
 from tilewright import ir
 from tilewright.errors import helped
 from tilewright.ir import types as ir_types
-from tilewright.language.value_types.dtypes import base_type
-from tilewright.language.value_types.values import base_value, constexpr, unwrap_if_constexpr
+from tilewright.language.value_types.base_classes import base_type, base_value
+from tilewright.language.value_types.values import constexpr, unwrap_if_constexpr
 
 
 class tuple_type(base_type):  # noqa: N801

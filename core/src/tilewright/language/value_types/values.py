@@ -1,4 +1,4 @@
-"""Base class of a kernel's values, and compile-time constants (``constexpr``)."""
+"""Compile-time constants of a kernel (``constexpr``) and their type."""
 
 from __future__ import annotations
 
@@ -8,19 +8,7 @@ from typing import Any
 
 from tilewright import ir
 from tilewright.ir import types as ir_types
-from tilewright.language.value_types.dtypes import base_type
-
-
-class base_value:  # noqa: N801
-    """Base of the values a kernel computes with."""
-
-    __slots__ = ()
-
-    type: Any
-
-    def flatten(self) -> list[ir.Value]:
-        """The IR values that carry this value, one for each type that ``type.flatten()`` names."""
-        raise NotImplementedError
+from tilewright.language.value_types.base_classes import base_type, base_value
 
 
 class constexpr_type(base_type):  # noqa: N801
