@@ -25,7 +25,7 @@ DISTRIBUTIONS = {
 }
 
 #: Files that may need each other: so many can be read as one.
-LIMIT = 4
+LIMIT = 3
 #: Packages that are one interface in several files, none of which imports another for more than
 #: annotations.
 INTERFACES = ("tilewright.simt.target.capabilities",)

@@ -23,6 +23,7 @@ from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
 from tilewright.ir.types import TileType, Type, element_type
 from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.llvm.emission.registers import (
     constant,
     register_type,
@@ -416,6 +417,9 @@ class Context(StackSlots):
         self, operand: str, source: Type, result: Type, width: int, rounding: str
     ) -> str | None:
         return None
+
+    def emit_elementwise(self, operation: Operation, operands: list[str], width: int) -> str:
+        return emit_operation(self, operation, operands, width)
 
     def elements_for(self, element: Type) -> int:
         """Elements of a type that a vector register holds."""

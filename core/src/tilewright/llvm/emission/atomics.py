@@ -12,7 +12,7 @@ from typing import Final
 
 from tilewright.ir.types import F32, F64, FloatType, IntType, PointerType, Type, bit_width
 from tilewright.llvm.emission.casts import emit_cast
-from tilewright.llvm.emission.elementwise import ElementContext
+from tilewright.llvm.emission.element_context import ElementContext
 from tilewright.llvm.emission.registers import register_type, storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
 

@@ -12,10 +12,11 @@ from tilewright.errors import LoweringError
 from tilewright.ir.float_to_int import conversion_type, integer_of_nan
 from tilewright.ir.types import BF16, F16, F32, F64, I1, I32, I64, FloatType, IntType, Type
 from tilewright.llvm.emission.registers import constant, register_type, vector_type
+from tilewright.llvm.emission.scalar_regions import run_function
 from tilewright.llvm.emission.writer import splat_constant, vector
 
 if TYPE_CHECKING:
-    from tilewright.llvm.emission.elementwise import ElementContext
+    from tilewright.llvm.emission.element_context import ElementContext
     from tilewright.llvm.emission.writer import FunctionWriter
 
 _NATIVE = (F16, F32, F64)
@@ -66,7 +67,6 @@ def _from_int(context: ElementContext, name: str, source: IntType, result: Type,
         if source.bits == 64 and result is not F16:
             # f64 does not hold them all, and a middle of two numbers must not be made on the way;
             # what fits in f16 is held
-            from tilewright.llvm.emission.elementwise import run_function
             from tilewright.passes.math.math_library import cast_function
 
             function = cast_function(source, result)
@@ -197,7 +197,6 @@ def _float_to_float(
         return _round_to_bf16(context, name, width)
     if source is F64 and result is BF16 and rounding == "rtne":
         return emit_cast(context, _round_to_odd(context, name, width), F32, result, width)
-    from tilewright.llvm.emission.elementwise import run_function
     from tilewright.passes.math.math_library import cast_function
 
     function = cast_function(source, result, rounding)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.types import FloatType
 from tilewright.llvm.emission.registers import constant, vector_type
+from tilewright.llvm.emission.scalar_regions import run_function
 from tilewright.passes.math.math_library import math_function
 
 if TYPE_CHECKING:
-    from tilewright.llvm.emission.elementwise import ElementContext
+    from tilewright.llvm.emission.element_context import ElementContext
 
 
 def call_guarded(
@@ -34,7 +35,6 @@ def call_guarded(
 def _write(
     context: ElementContext, symbol: str, name: str, width: int, element: FloatType, limit: float
 ) -> None:
-    from tilewright.llvm.emission.elementwise import run_function
 
     type_, outer = vector_type(element, width), context.writer
     w = outer.module.function(symbol, [(type_, "x")], type_, linkage="internal")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.core import Region, Value
+from tilewright.ir.core import Function, Region, Value
 from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.types import element_type
-from tilewright.llvm.emission.elementwise import ElementContext, emit_operation
+from tilewright.llvm.emission.element_context import ElementContext
 from tilewright.llvm.emission.registers import constant
 
 
@@ -48,7 +48,21 @@ def evaluate_vectors(
                 element_type(operation.results[0].type), operation.attribute("value"), width
             )
         else:
-            names[operation.results[0]] = emit_operation(
-                context, operation, [operand(value) for value in operation.operands], width
+            names[operation.results[0]] = context.emit_elementwise(
+                operation, [operand(value) for value in operation.operands], width
             )
     raise AssertionError("a region has no terminator")
+
+
+def run_function(context: ElementContext, function: object, operands: list[str], width: int) -> str:
+    """Inline a pure scalar function of one result lane by lane.
+
+    Its own roundings count: nothing is contracted.
+    """
+    assert isinstance(function, Function)
+    saved, context.contract = context.contract, ""
+    try:
+        (result,) = evaluate_vectors(context, function.body, operands, width)
+    finally:
+        context.contract = saved
+    return result

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.core import Function
+from tilewright.ir.core import Function, Operation
 from tilewright.ir.types import DescriptorType
 from tilewright.llvm.emission.debug_locations import LineTable
 from tilewright.llvm.emission.registers import register_type
@@ -27,6 +27,13 @@ from tilewright.simt.target.simt_target import SimtTarget, required
 def lower_function(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> str:
     """Return LLVM IR of a kernel whose tiles have layouts and whose shared memory is allocated."""
     return write_function(function, target, options).text()
+
+
+def lower_operation(context: SimtContext, operation: Operation) -> None:
+    """Emit an operation through its interface, or as an elementwise operation if it has none."""
+    interface = interface_of(context.target, operation.name)
+    lower = lower_elementwise if interface is None else interface.lower
+    lower(context, operation)
 
 
 def write_function(
@@ -57,8 +64,7 @@ def write_function(
         options,
         needs,
         steps,
-        interface_of,
-        lower_elementwise,
+        lower_operation,
         copies_of,
     )
     if options.get("line_info") and function.location is not None:

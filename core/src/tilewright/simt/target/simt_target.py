@@ -45,7 +45,6 @@ from tilewright.simt.target.cost_model import CostModel
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Function
-    from tilewright.simt.dialect.op_interface import Interface
 
 _Capability = TypeVar("_Capability")
 
@@ -110,12 +109,13 @@ class VendorDialect:
 
     Attributes:
         operations: rows of the op table for the target's own operations (``vendor.op``).
-        interfaces: interfaces of operations, by name; they override the toolkit's
+        interfaces: the :class:`~tilewright.simt.dialect.op_interface.Interface` of operations, by
+            name; they override the toolkit's
             (:func:`tilewright.simt.dialect.registry.interface_of`).
     """
 
     operations: tuple[OpSpec, ...] = ()
-    interfaces: Mapping[str, Interface] = field(default_factory=dict)
+    interfaces: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def table(self) -> OpTable:

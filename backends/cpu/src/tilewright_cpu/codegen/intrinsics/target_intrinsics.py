@@ -9,8 +9,8 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.types import BF16, F32, F64, FloatType, TileType, Type, element_type
-from tilewright.llvm.emission.elementwise import run_function
 from tilewright.llvm.emission.registers import vector_type
+from tilewright.llvm.emission.scalar_regions import run_function
 from tilewright.passes.math.math_library import exp2_of_fraction
 from tilewright_cpu.codegen.context import Context
 from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS

@@ -18,7 +18,7 @@ from tilewright.ir.ops.control import Reduce
 from tilewright.ir.order import ANY, effective_order
 from tilewright.ir.types import BF16, F16, F32, I1, FloatType, IntType, TileType, Type
 from tilewright.llvm.emission.casts import emit_cast
-from tilewright.llvm.emission.elementwise import extreme
+from tilewright.llvm.emission.element_arithmetic import extreme
 from tilewright.llvm.emission.registers import constant, register_type, vector_type
 from tilewright_cpu.codegen.analysis.mask_bounds import PrefixBound
 from tilewright_cpu.codegen.analysis.masked_off_lanes import MaskedOffLanes

@@ -10,6 +10,7 @@ from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
 from tilewright.llvm.emission.debug_locations import LineTable
+from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.llvm.emission.registers import register_type
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.passes.analysis.axis import AxisInfo
@@ -22,7 +23,6 @@ from tilewright.simt.target.capabilities.thread_hierarchy import Threads
 from tilewright.simt.target.simt_target import SimtTarget
 
 if TYPE_CHECKING:
-    from tilewright.simt.dialect.op_interface import Interface
     from tilewright.simt.dialect.ops.async_copy import CopyStart
 
 #: The name of a register that is not written, because nothing reads it. LLVM rejects it, so that a
@@ -53,8 +53,8 @@ class SimtContext:
         cluster: CTAs that run a program together.
         steps: strength-reduced addresses.
 
-    ``interface_of`` returns the interface of an operation, ``elementwise`` emits an operation that
-    has none, and ``copies_of`` returns how many copies each thread starts by a ``simt.copy_start``.
+    ``lower`` emits an operation, and ``copies_of`` returns how many copies each thread starts by a
+    ``simt.copy_start``.
     """
 
     def __init__(
@@ -66,15 +66,14 @@ class SimtContext:
         options: Mapping[str, Any],
         needs: Mapping[Value, int],
         steps: Steps,
-        interface_of: Callable[[SimtTarget, str], Interface | None],
-        elementwise: Callable[[SimtContext, Operation], None],
+        lower: Callable[[SimtContext, Operation], None],
         copies_of: Callable[[CopyStart, SimtTarget, Mapping[Value, AxisInfo]], int],
     ) -> None:
         self.writer, self.target, self.axes, self.options = writer, target, axes, options
         #: debug locations, if line information is requested
         self.lines: LineTable | None = None
         self.registers: dict[Value, list[str]] = {}
-        self._needs, self._interface_of, self._elementwise = needs, interface_of, elementwise
+        self._needs, self._lower = needs, lower
         self.cluster: int = function.attributes.get(CLUSTER, 1)
         self.steps = steps
         #: the threads that run the code under construction
@@ -142,7 +141,7 @@ class SimtContext:
             return "ptr"
         return register_type(element_type(type_))
 
-    # ---- elements (:class:`tilewright.llvm.emission.elementwise.ElementContext`)
+    # ---- elements (:class:`tilewright.llvm.emission.element_context.ElementContext`)
 
     @property
     def native_ldexp(self) -> bool:
@@ -166,6 +165,9 @@ class SimtContext:
         self, operand: str, source: Type, result: Type, width: int, rounding: str
     ) -> str | None:
         return self.target.arithmetic.cast(self, operand, source, result, rounding)
+
+    def emit_elementwise(self, operation: Operation, operands: list[str], width: int) -> str:
+        return emit_operation(self, operation, operands, width)
 
     # ---- the thread
 
@@ -309,7 +311,7 @@ class SimtContext:
 
     def lower_region(self, region: Region) -> Operation:
         """Emit the operations of a region but its terminator, and return the terminator."""
-        target, interface_of, mark = self.target, self._interface_of, self.writer.mark
+        mark = self.writer.mark
         for operation in region:
             if operation.spec.terminator:
                 self.writer.mark = mark
@@ -318,11 +320,7 @@ class SimtContext:
             if self.lines is not None:
                 self.writer.mark = self.lines.mark(operation.location)
             try:
-                interface = interface_of(target, operation.name)
-                if interface is not None:
-                    interface.lower(self, operation)
-                else:
-                    self._elementwise(self, operation)
+                self._lower(self, operation)
             except TilewrightError:
                 raise
             except Exception as error:
