@@ -205,7 +205,7 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
             attributes,
             Options(
                 target=_with_replaced_dots(backend.completed(target), kernel.before_passes),
-                default_order=_default_order(kernel, target),
+                default_order=_default_order(kernel, backend.completed(target)),
                 extra=options,
                 **known,
             ),
