@@ -1,4 +1,4 @@
-# make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks.
+# make demo: the five classic kernels on this machine's CPU.  make test: everything the tests' gate checks (FULL=1: with all tests and combinations).
 # make check: lint, types, and what guards most in a few minutes: the compiler's stages, the emulated machine, the cache,
 # operations on the CPU.
 # make bench: sizes and compile times, measured.  make perf: the conformance suite's verdicts about speed, for a machine with nothing else to do.
@@ -11,6 +11,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # 0 to leave PyTorch out, and skip the tests that use it
 TORCH ?= 1
+# 1 to run the tests and combinations of parameters that `make test` leaves out (docs/performance/tests.md)
+FULL ?= 0
 # 1 to draw the demo's times as bars
 PLOT ?= 0
 # a Python that has the packages, pytest-xdist, hypothesis and PyTorch for CUDA already; where empty, .venv gets them
@@ -41,7 +43,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
 test: style $(VENV)/.torch-$(TORCH)
-	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal)
+	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(filter 1,$(FULL)),--full))
 	$(BIN)/python -m tilewright_conformance run --backend cpu --without perf --report build/conformance
 
 check: style $(VENV)/.torch-$(TORCH)

@@ -1,8 +1,8 @@
 """What all tests share: an environment without the settings of whoever runs them, in which values
 are defined before they are read after each pass and stage of whatever is compiled; interrupts that
-interrupt; of three and more parameters every pair of values, not every combination; a garbage
-collector that leaves the tests themselves alone, of which there are twenty thousand with all that
-they refer to, and comes seldom; and a browser without a window."""
+interrupt; a selection of expensive tests and combinations of parameters; a garbage collector that
+leaves the tests themselves alone, of which there are twenty thousand with all that they refer to,
+and comes seldom; and a browser without a window."""
 
 import gc
 import itertools
@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from html import escape, unescape
 from pathlib import Path
@@ -34,16 +35,16 @@ _PREFIXES = ("TRITON_", "TILEWRIGHT_CPU_", "TILEWRIGHT_NVIDIA_", "TILEWRIGHT_AMD
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that runs every combination of parameters."""
+    """Add the option that runs what the default selection omits."""
     parser.addoption(
-        "--all-combinations",
+        "--full",
         action="store_true",
-        help="run every combination of three and more parametrize marks, not a selection that has "
-        "every pair of values",
+        help="run every test and combination of parameters, with TILEWRIGHT_FULL_CONFORMANCE=1, "
+        "instead of the default selection",
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Remove settings from the environment, and an ignored SIGINT: a test sets what it needs.
 
     Variables that opt in to longer tests stay.
@@ -51,6 +52,8 @@ def pytest_configure() -> None:
     for name in [*os.environ]:
         if name in VARIABLES or name in _OF_PYTHON or name.startswith(_PREFIXES):
             del os.environ[name]
+    if config.getoption("full"):
+        os.environ["TILEWRIGHT_FULL_CONFORMANCE"] = "1"
     os.environ["TILEWRIGHT_VERIFY"] = "uses"  # in the processes that tests start as well
     if (
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -73,42 +76,66 @@ def parameters(item: pytest.Item) -> tuple[list[tuple[int, ...]], tuple[int, ...
     return marked, tuple(map(id, values.values()))
 
 
-def all_pairs(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Select combinations of a test's parameters that have each pair of values of two marks."""
-    found = [
-        (item, set(itertools.combinations(enumerate(parameters(item)[0]), 2))) for item in items
-    ]
-    selected, missing = [], set().union(*(pairs for _, pairs in found))
+def covering(items: list[pytest.Item], size: int) -> list[pytest.Item]:
+    """Select combinations of a test's parameters that have each set of values of ``size`` marks.
+
+    Of those that add as many sets, the one whose values were selected least often is next.
+    """
+    values = {id(item): list(enumerate(parameters(item)[0])) for item in items}
+    sets = {key: set(itertools.combinations(found, size)) for key, found in values.items()}
+    selected, missing = [], set().union(*sets.values())
+    used: Counter[tuple[int, tuple[int, ...]]] = Counter()
     while missing:
-        item, pairs = max(found, key=lambda one: len(one[1] & missing))
+        item = max(
+            items,
+            key=lambda one: (len(sets[id(one)] & missing), -sum(used[v] for v in values[id(one)])),
+        )
         selected.append(item)
-        missing -= pairs
+        missing -= sets[id(item)]
+        used.update(values[id(item)])
     return selected
 
 
-def left_out_combinations(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the combinations of three and more ``parametrize`` marks that add no pair of values.
+def selection(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Select combinations of a test by its marks.
+
+    The mark ``sampled(n)`` spreads n combinations over all, and ``each_value`` covers each value of
+    each ``parametrize`` mark. Of three and more marks every pair of values is covered.
+    """
+    sampled = items[0].get_closest_marker("sampled")
+    if sampled is not None:
+        (count,) = sampled.args
+        return [items[number * len(items) // count] for number in range(min(count, len(items)))]
+    if items[0].get_closest_marker("each_value") is not None:
+        return covering(items, 1)
+    return covering(items, 2) if len(parameters(items[0])[0]) > 2 else items
+
+
+def left_out(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests and combinations that run with ``--full`` alone.
 
     Each value of a parametrized fixture, a device say, has a selection of its own. Tests of GPUs
     run all combinations.
     """
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
-        marked, fixtures = parameters(item)
-        if len(marked) > 2 and item.get_closest_marker("gpu") is None:
+        if item.get_closest_marker("gpu") is None and item.get_closest_marker("full") is None:
+            fixtures = parameters(item)[1]
             groups.setdefault((item.nodeid.partition("[")[0], fixtures), []).append(item)
-    kept = {id(item) for group in groups.values() for item in all_pairs(group)}
-    return [item for group in groups.values() for item in group if id(item) not in kept]
+    kept = {id(item) for group in groups.values() for item in selection(group)}
+    return [
+        item for item in items if item.get_closest_marker("gpu") is None and id(item) not in kept
+    ]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of several workers none is left alone with a long test at the end: these come first."""
-    named = any("[" in argument for argument in config.args)  # a combination that is named runs
-    if not (named or config.getoption("all_combinations")):
-        left_out = left_out_combinations(items)
-        dropped = {id(item) for item in left_out}
+    named = any("::" in argument for argument in config.args)  # what is named runs
+    if not (named or config.getoption("full")):
+        omitted = left_out(items)
+        dropped = {id(item) for item in omitted}
         items[:] = [item for item in items if id(item) not in dropped]
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=omitted)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 

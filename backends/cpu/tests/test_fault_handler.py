@@ -58,6 +58,7 @@ def run(tmp_path, code, *options, **environment):
 WILD = "fine[(1,)](x); wild[({programs},)](x, 1 << 45, BLOCK=64)"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("programs", [1, 4096])
 @pytest.mark.parametrize("pool", ["native", "serial"])
 def test_a_wild_store_names_its_kernel(tmp_path, programs, pool):

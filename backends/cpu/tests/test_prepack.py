@@ -95,6 +95,7 @@ def as_argument(raw, kind):
 KINDS = ["float32", "float64", "float16", "bf16", "fp8e5", "fp8e4nv", "int8", "uint8"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_results_are_those_of_the_matrix_itself(kind, transposed):

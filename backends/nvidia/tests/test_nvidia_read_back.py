@@ -19,6 +19,7 @@ from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.target import PtxTarget
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", SIGNATURES, ids=lambda kernel: kernel.__name__)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_text_of_every_stage_compiles_to_the_same_code(arch: str, kernel: JITFunction) -> None:

@@ -32,6 +32,7 @@ def forget_modules() -> Iterator[None]:
     forget()
 
 
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("case", KERNELS, ids=str)
 def test_every_stage_reads_back(case: Case) -> None:
     target = target_of(ARCHITECTURES["sm_90a"])

@@ -98,6 +98,7 @@ def target(request: pytest.FixtureRequest) -> Machine:
     return TargetMachine(name, arch)
 
 
+@pytest.mark.sampled(110)
 @pytest.mark.parametrize("title", KERNELS)
 def test_a_probe_compiles_for_a_target_without_a_device(target: Machine, title: str) -> None:
     verdict, error = run_probe(PROBES[title], target)

@@ -26,14 +26,14 @@ _GRANTED = Needs(frozenset({"i1", "i32", "i64"}))
 
 
 def _sampled(family: str) -> list[Case]:
-    """A dozen quick cases, spread over the family, of those that the reference can run."""
+    """Six quick cases, spread over the family, of those that the reference can run."""
     features = reference_backend.CAPABILITIES.features
     quick = [
         case
         for case in catalogue().family(family).values()
         if case.quick and case.needs.features <= features
     ]
-    return quick[:: max(1, len(quick) // 12)]
+    return quick[:: max(1, len(quick) // 6)]
 
 
 @pytest.mark.parametrize("family", catalogue().families)

@@ -158,6 +158,7 @@ def test_there_are_71_comparisons() -> None:
     assert sum(pair.outputs for family in FAMILIES for pair in family()) == 71
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("family", FAMILIES, ids=[family.__name__ for family in FAMILIES])
 def test_the_same_algebra_has_the_same_bits(family, backend) -> None:
@@ -169,7 +170,7 @@ def test_the_same_algebra_has_the_same_bits(family, backend) -> None:
 @pytest.mark.parametrize("options", [{"carry": "int"}, {"dot": "i8"}], ids=["int", "i8"])
 def test_other_carriers_and_dots_agree(options) -> None:
     pairs = [*matmuls(), *attentions()]
-    for pair in (pairs[0], pairs[5], pairs[10], pairs[-2]):
+    for pair in (pairs[0], pairs[5], pairs[10]):
         found = verdict_on(pair.a, pair.b, "cpu", **options)
         assert found.status == "equal", f"{pair.name}: {found}"
 

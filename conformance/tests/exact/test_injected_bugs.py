@@ -74,6 +74,7 @@ def test_there_are_17_mistakes() -> None:
     assert len(BUGS) == 17
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
 @pytest.mark.parametrize(("launch", "bug"), BUGS, ids=[f"{f.__name__}: {bug}" for f, bug in BUGS])
 def test_a_mistake_is_another_algebra(launch, bug, backend) -> None:

@@ -11,6 +11,7 @@ from tilewright_conformance.suite.engine.judge import execute
 from tilewright_conformance.suite.session import Session, Subject
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("case", catalogue().family("kernels").values(), ids=lambda case: case.id)
 def test_the_reference_passes(case: Case) -> None:
     outcome = execute(case, Session(Subject("reference"), case.id))

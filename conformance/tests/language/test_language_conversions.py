@@ -142,6 +142,7 @@ def test_fp32_becomes_narrower_by_the_rounding_asked_for(
     assert not wrong.any(), (x[wrong][:4], found[wrong][:4], wanted[wrong][:4])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rounding", ["rtne", "rtz"])
 @pytest.mark.parametrize("source", ["float16", "bfloat16"])
 @pytest.mark.parametrize("target", [name for name in FORMATS if name.startswith("float8")])

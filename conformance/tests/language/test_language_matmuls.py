@@ -26,6 +26,7 @@ def draw(name: str, *shape: int) -> Any:
     return (values if "int" in name else values / 4).astype(kind(name))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(1, 1, 32), (2, 64, 16), (64, 1, 8)])
 @pytest.mark.parametrize(
     ("name", "result"),

@@ -58,6 +58,7 @@ def extremes(
     tl.store(first_low + at, tl.argmin(x, AXIS, tie_break_left=True))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("name", [*INTEGERS, *FLOATS])
 def test_extremes_and_the_first_place_of_each(launch: Run, name: str, axis: int) -> None:
@@ -199,6 +200,7 @@ def moved(
     tl.store(turned + tl.arange(0, R * C), tl.ravel(tl.permute(tl.join(right, left), (2, 1, 0))))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(
     "name", ["int8", "uint16", "int32", "float16", "bfloat16", "float32", "int64"]

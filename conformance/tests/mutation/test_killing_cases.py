@@ -29,6 +29,7 @@ def test_a_switch_is_caught(switch: Switch) -> None:
     assert found.message
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("case_id", sorted({*CAUGHT_BY.values(), *CAUGHT_BY_EXACT.values()}))
 def test_a_catching_case_passes_without_a_switch(case_id: str) -> None:
     found = outcome(None, catalogue()[case_id])
@@ -39,6 +40,7 @@ def test_the_list_of_profile_exact_names_its_cases() -> None:
     assert {catalogue()[case].profile for case in CAUGHT_BY_EXACT.values()} == {"exact"}
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", CAUGHT_BY_EXACT)
 def test_profile_exact_catches_a_switch(name: str) -> None:
     found = outcome(switch_of(name), catalogue()[CAUGHT_BY_EXACT[name]])
@@ -64,6 +66,7 @@ NOTHING_IS_RIGHT = (
 )
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("family", catalogue().families)
 def test_a_backend_that_does_nothing_passes_nothing(
     family: str, monkeypatch: pytest.MonkeyPatch

@@ -45,6 +45,7 @@ def framed(name: str, run: Callable[[], Any]) -> None:
     FunctionType(code, globals(), closure=frame.__closure__)()
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("name", NAMES)
 def test_cpu_agrees_with_the_reference(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     count, session = 0, Session(Subject("cpu"), "every operation")

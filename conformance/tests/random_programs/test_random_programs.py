@@ -15,7 +15,7 @@ from tilewright.passes import pipeline
 from tilewright_conformance.random_programs import Program, mismatch, programs
 from tilewright_conformance.suite.session import Session, Subject
 
-EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 4
+EXAMPLES = int(os.environ.get("TILEWRIGHT_FUZZ_EXAMPLES", "400")) // 8
 CPU = Session(Subject("cpu"), "random programs")
 
 

@@ -11,6 +11,7 @@ from tilewright_conformance.oracles.dtypes import INTEGERS
 from tilewright_conformance.testlib import out_of_range
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", INTEGERS)
 def test_divisors_of_0_and_shifts_past_the_width(launch: Any, name: str) -> None:
     for session in (launch.session, launch.session.reference):

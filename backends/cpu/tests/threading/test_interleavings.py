@@ -168,6 +168,7 @@ def test_a_worker_shares_a_launch_in_every_order() -> None:
     assert launches(module(""), workers=1, programs=2, count=1) > 1000
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "count"), [(1, 2), (2, 1)])
 def test_workers_share_launches_where_few_threads_are_stopped(workers: int, count: int) -> None:

@@ -258,6 +258,7 @@ def check(programs, rounds, repeats=3):
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("mode", ["auto", "python"])
 @pytest.mark.parametrize("torch", [False, True])

@@ -63,6 +63,7 @@ def halve(x, out):
     tl.store(out + tl.program_id(0), steps)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("threads", [0, 1, 3])
 @pytest.mark.parametrize("programs", [1, 2, 13, 40])
 def test_programs_meet_at_a_barrier_of_the_grid(programs, threads):

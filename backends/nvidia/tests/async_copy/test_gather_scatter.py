@@ -105,6 +105,7 @@ def placed(
     return memory
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("span", [*SPANS, 0])
 @pytest.mark.parametrize(
     ("shape", "element"),
@@ -146,6 +147,7 @@ def test_tiles_that_the_engine_cannot_put_together(shape: tuple[int, ...], eleme
 # ---- what is written
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("arch", "scatters"),
     [("sm_100a", True), ("sm_103a", True), ("sm_120a", False), ("sm_121a", False)],

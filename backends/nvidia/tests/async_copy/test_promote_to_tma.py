@@ -33,6 +33,7 @@ def said(facts: dict[str, Any]) -> tuple[Any, ...]:
     return facts["address"], facts["extents"], facts["strides"], facts["box"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("transposed", [False, True], ids=["rows", "turned"])
 def test_maps_of_arguments(name: str, transposed: bool) -> None:
@@ -81,6 +82,7 @@ def test_maps_of_batches() -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("element", "result", "sums", "precision"),
     [

@@ -67,6 +67,7 @@ def test_fences_are_those_that_are_needed(name: str, monkeypatch: pytest.MonkeyP
     assert ptx_of(name, "sm_90a").count("fence.proxy.async") == sum(KERNELS[name][2])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["dequantized", "exact"])
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_121a"])
 def test_operands_that_threads_store_and_load_need_no_fence(name: str, arch: str) -> None:
@@ -83,6 +84,7 @@ def test_a_fence_and_a_barrier_are_between_two_loads_into_the_same_bytes(arch: s
     assert "shared" in between and between[-2:] == ["async", "sync"]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("warps", [4, 8])
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])

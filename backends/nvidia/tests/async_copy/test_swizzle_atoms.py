@@ -20,6 +20,7 @@ from tilewright_nvidia.async_copy.swizzle_atoms import (
 from tilewright_nvidia.async_copy.tma import boxes
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("span", SPANS)
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize(

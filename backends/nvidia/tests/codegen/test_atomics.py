@@ -19,6 +19,7 @@ def atomics(text: str) -> Counter[str]:
     return Counter(re.findall(r"(?:^|\s)((?:atom|red|fence)\.[\w.]+)", text))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("type_", "vector", "packed", "single"),
@@ -52,6 +53,7 @@ def test_consecutive_elements_are_added_by_one_instruction(
         assert found == {f"red.global.gpu.relaxed.add.{single}": 8}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
 @pytest.mark.parametrize("type_", ["fp32", "fp16", "bf16"])
 def test_old_values_of_vectors(ptx: Ptx, arch: str, type_: str) -> None:
@@ -68,6 +70,7 @@ def test_old_values_of_vectors(ptx: Ptx, arch: str, type_: str) -> None:
         assert ".v4." in name
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("scope", ["cta", "gpu", "sys"])
 @pytest.mark.parametrize(
     ("order", "expected"),

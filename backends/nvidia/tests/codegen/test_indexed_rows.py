@@ -32,6 +32,7 @@ def accesses(name: str, arch: str, type_: str = "fp16", **constants: Any) -> Cou
     return found
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("rows", "columns", "type_"),

@@ -182,6 +182,7 @@ def test_sums_of_every_type(ptx: Ptx, type_: str, arch: str, expected: str) -> N
     assert re.search(rf"(atom|red)\.global\.gpu\.relaxed\.{re.escape(expected)}", text)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("type_", "bits"), [("i8", 8), ("fp16", 16), ("i32", 32), ("fp64", 64)])
 @pytest.mark.parametrize("scope", ["cta", "gpu", "sys"])
 def test_reads_and_writes_have_order_and_scope(ptx: Ptx, type_: str, bits: int, scope: str) -> None:
@@ -205,6 +206,7 @@ def test_extremes_of_floats_are_those_of_integers(ptx: Ptx) -> None:
         assert f"global.gpu.{name}" in text
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize(
     ("element", "result", "precision", "instruction"),
@@ -453,6 +455,7 @@ def _power_of_two_refusal(error: LoweringError) -> bool:
     return "powers of two" in str(error)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize(
     "name", [name for name in FAMILIES if name not in ("extern", "inline_asm")]

@@ -29,7 +29,7 @@ _QUIET = {
 }
 
 
-@settings(max_examples=40, **_QUIET)  # type: ignore[arg-type]
+@settings(max_examples=20, **_QUIET)  # type: ignore[arg-type]
 @given(
     programs(),
     st.sampled_from((1, 2, 4, 8)),

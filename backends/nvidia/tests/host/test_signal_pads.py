@@ -72,6 +72,7 @@ def all_reduce(buffers, pads, out, rank, n, WORLD: tl.constexpr, BLOCK: tl.const
 SIGNATURE = {"buffers": "*i64", "pads": "*i64", "out": "*fp32", "rank": "i32", "n": "i32"}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("world", [2, 8])
 def test_an_all_reduce_has_no_barrier_where_some_threads_signal(

@@ -58,6 +58,7 @@ def steps_of(code: CodeObject) -> str:
     return "".join(count or "s" for count in found)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
@@ -110,6 +111,7 @@ BACKWARD = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("part", "shape", "expected"), BACKWARD, ids=str)
 @pytest.mark.parametrize("element", ["f16", "bf16"])
 def test_backward(

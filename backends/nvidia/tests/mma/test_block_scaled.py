@@ -323,6 +323,7 @@ def factor(codes: Array, format_: str, scale: Array, is_scaled: bool) -> Array:
 # ---- what is written
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_120a", "sm_121a"])
 @pytest.mark.parametrize(
     ("formats", "shape", "warps", "name", "count"),
@@ -393,6 +394,7 @@ def test_without_scales_the_scales_are_one(assembled: Callable[..., Any]) -> Non
     assert "block_scale" in code.stages["ptx"] and "2139062143" in code.stages["ptx"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arch", "own"),
     [

@@ -312,6 +312,7 @@ def single_product(
     tl.store(out + rows[:, None] * N + columns[None, :], tl.dot(x, y))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 128), (32, 64, 64), (64, 128, 64)])
 def test_operands_of_a_product_outside_of_loops_are_read_by_matrix_loads(

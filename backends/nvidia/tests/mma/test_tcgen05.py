@@ -304,6 +304,7 @@ def count(ptx: str, text: str) -> int:
     return len(re.findall(text, ptx))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("a", "b", "k"),
     [("fp16", "fp16", 64), ("bf16", "bf16", 64), ("fp32", "fp32", 32), ("fp8e4nv", "fp8e5", 128)],
@@ -338,6 +339,7 @@ def test_pipelined_products_of_each_kind(
     assert bits(int(descriptor), 16, 16) == (not transposed and not threads_turn)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
 @pytest.mark.parametrize(
     ("block", "warps", "reads"),
@@ -580,6 +582,7 @@ def scaled_sums(
     tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], acc)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("each", [False, True], ids=["kept", "scaled"])
 @pytest.mark.parametrize(("m", "warps"), [(128, 4), (256, 8), (128, 8), (64, 4)])

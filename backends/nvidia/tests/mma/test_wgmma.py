@@ -55,6 +55,7 @@ def test_accumulators_are_those_of_the_instruction_set(columns: int) -> None:
             )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(128, 128), (256, 64), (64, 256), (128, 256), (64, 512)])
 @pytest.mark.parametrize("warps", [4, 8, 16])
 def test_groups_share_the_result(shape: tuple[int, int], warps: int) -> None:
@@ -455,6 +456,7 @@ class Packer(PackedRegisters):
         return f"%w{len(self.packed) - 1}"
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ["", ".pairs"])
 @pytest.mark.parametrize(
     ("shape", "k", "element", "warps"), [case for case in CASES if case[2] != "f32"]

@@ -66,6 +66,7 @@ def test_other_kinds_assemble(a: str, b: str, accumulator: str) -> None:
     assert "C75" not in assemble(code.stages["ptx"], "sm_90a").log
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("a", "b", "accumulator", "imprecise"), KINDS)
 @pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
@@ -92,6 +93,7 @@ def test_pipelined_products_of_each_kind_are_not_serialised(
     assert additions == (64 * 128 // imprecise if imprecise else 0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("transposed", [False, True], ids=["b", "b transposed"])
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 @pytest.mark.parametrize(("block", "warps"), [((128, 128, 64), 4), ((128, 256, 64), 8)], ids=str)
@@ -118,6 +120,7 @@ def test_a_pipelined_product_is_not_serialised(
     assert len(re.findall(r"\.param \.align 64 \.b8 \w+\[128\]", ptx)) == 2
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("halves", [False, True], ids=["whole", "halves"])
 @pytest.mark.parametrize("flatten", [False, True], ids=["nested", "flattened"])
 @pytest.mark.parametrize(
@@ -152,6 +155,7 @@ def test_a_persistent_product_leaves_room_for_what_it_stores(
     assert first is not None and "wait_group" in first[0]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("parts", [False, True], ids=["blocks", "parts"])
 @pytest.mark.parametrize("element", ["fp16", "bf16"])
 def test_sums_that_are_converted_for_stores_are_not_read_early(parts: bool, element: str) -> None:
@@ -208,6 +212,7 @@ def test_operands_in_registers_are_put_in_shared_memory() -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("format_", "element", "packed", "products"), [("e4m3", "fp8e4nv", 1, 1), ("e2m1", "u8", 2, 2)]
 )
@@ -335,6 +340,7 @@ def test_narrow_weights_are_widened_in_registers(element: str, transposed: bool)
     assert "C75" not in assemble(ptx, "sm_90a").log
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("element", "accumulator", "reads"),
     [("fp8e4nv", "fp32", 8), ("fp8e5", "fp16", 8), ("i8", "i32", 8), ("fp32", "fp32", 0)],

@@ -66,6 +66,7 @@ def assembled(case: Case, arch: str) -> Linked:
     return assemble(artifact.code.stages["ptx"], arch)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("case", BENCHMARKED, ids=str)
 def test_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(
@@ -86,6 +87,7 @@ def configurations() -> list[tuple[Any, ...]]:
     return [*module.GREAT, *(one for one in module.OTHERS if one.cluster > 1)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", ["fp16", "bf16"])
 @pytest.mark.parametrize("configuration", configurations(), ids=str)
 def test_products_by_descriptors_assemble_without_spills_or_warnings(
@@ -105,9 +107,9 @@ def test_great_kernels_of_the_benchmarks_assemble_without_spills_or_warnings(cas
 @pytest.mark.parametrize(
     ("case", "arch"),
     [
-        (case, arch)
+        pytest.param(case, arch, marks=() if number % 3 == turn else pytest.mark.full)
         for number, case in enumerate(OTHERS)
-        for arch in ("sm_90a", ("sm_80", "sm_100a")[number % 2])
+        for turn, arch in enumerate(ARCHS)
     ],
     ids=str,
 )
@@ -115,6 +117,7 @@ def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str) -> None:
     assert assembled(case, arch).binary.startswith(b"\x7fELF")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 @pytest.mark.parametrize("case", TRITON_EXAMPLES, ids=str)
 def test_kernels_written_for_triton_assemble(

@@ -38,6 +38,7 @@ def bound_in(ptx: Any) -> int | None:
     return None if found is None else int(found[1])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("arch", "formats", "shape", "warps", "programs"), CASES, ids=str)
 def test_the_exact_path_takes_no_cta_from_an_sm(
     assembled: Callable[..., Any],

@@ -116,6 +116,7 @@ def test_what_is_not_declared_must_be_refused(
         assert words in outcome.message
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("repeat", "found"),
     [

@@ -140,6 +140,7 @@ saw.outside = texts.filter(e => {
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390], ids=["desk", "phone"])
 def test_the_page_fits_and_can_be_read(

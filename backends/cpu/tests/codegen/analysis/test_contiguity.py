@@ -246,6 +246,7 @@ def matmul_wrapped(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("promised", [False, True])
 @pytest.mark.parametrize(
     "shape", [(64, 64, 32), (37, 50, 29), (5, 7, 16), (32, 33, 17), (65, 31, 64)]

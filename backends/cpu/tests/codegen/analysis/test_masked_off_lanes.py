@@ -107,12 +107,14 @@ def check(module_of: Any, compiled: Any) -> Check:
     return agrees
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", REDUCTIONS)
 @pytest.mark.parametrize("other", [0.0, 1.0, 2.0, -1.0, INF, -INF, NAN])
 def test_reductions(other: float, kind: str, check: Check) -> None:
     check(reduced, other, kind=kind)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("kind", "other"),
     [

@@ -80,6 +80,7 @@ def bounds(o, lower, upper, STEP: tl.constexpr):
     tl.store(o + 2, total)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("step", [1, 2, 3, 7, -1, -3])
 @pytest.mark.parametrize(
     ("lower", "upper"),
@@ -102,6 +103,7 @@ def test_bounds_of_either_sign_with_steps(
     kernel_agrees(bounds, [np.zeros(3, np.int32), np.int32(lower), np.int32(upper)], STEP=step)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["int32", "int64", "uint32", "uint64"])
 @pytest.mark.parametrize("step", [1, 3, 5])
 def test_loops_near_the_limits_of_their_counter_end(

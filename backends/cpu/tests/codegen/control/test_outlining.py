@@ -114,6 +114,7 @@ def arguments_for(count: int) -> list[Any]:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", [stores, branches, reductions, within, called])
 @pytest.mark.parametrize("longest", [5, 40, LONGEST])
 def test_a_cut_kernel_gives_what_the_reference_gives(
@@ -163,6 +164,7 @@ def test_a_cut_function_stops_in_the_middle(
     assert list(written) == [number < 9 for number in range(17)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kernel", "count"), [(stores, 400), (branches, 250), (reductions, 200), (within, 120)]
 )

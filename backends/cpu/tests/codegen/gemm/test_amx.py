@@ -189,6 +189,7 @@ def run(
     return c
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 @pytest.mark.parametrize("kind", [bfloat16, np.float16, np.int8, np.uint8])
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES)
@@ -204,6 +205,7 @@ def test_matmuls(
     check(run(a, b, blocks, turned), a, b)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("turned", ["", "ab"])
 @pytest.mark.parametrize("precision", LEFT_OUT)
 @pytest.mark.parametrize(("shape", "blocks"), SHAPES[:2])

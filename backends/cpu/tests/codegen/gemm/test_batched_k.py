@@ -139,6 +139,7 @@ def is_close(found, wanted):
     return np.abs(found - wanted).max(initial=0) <= 1e-5 * max(1, np.abs(wanted).max(initial=0))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", SUMS)
 def test_bits_are_those_of_one_iteration_after_the_other(kind, transposed, queued, monkeypatch):

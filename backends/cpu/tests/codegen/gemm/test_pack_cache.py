@@ -374,6 +374,7 @@ def blocks(
     tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("depth", [1, 32, 33, 500, 9000])
 def test_as_many_tiles_as_the_cache_holds_and_more(depth: int, threads: int) -> None:

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[5] / "examples"))
 from kernels.matmul import matmul
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("columns", [1, 2, 15, 16, 17, 33, 64, 65, 79, 80, 81, 130])
 @pytest.mark.parametrize("rows, depth", [(40, 130), (128, 64), (3, 70)])
 def test_columns_left_over(columns: int, rows: int, depth: int) -> None:

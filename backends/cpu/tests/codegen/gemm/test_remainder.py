@@ -89,6 +89,7 @@ _BOUNDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "stored",
     [(False, False), (True, False), (False, True), (True, True)],
@@ -105,6 +106,7 @@ def test_infinity_in_the_remainder_is_seen_where_it_is_read(
     agree(edges.kernel.finish(), seed=sum(bounds))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [F32, F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
 @pytest.mark.parametrize("bounds", _BOUNDS, ids=str)
 def test_loop_with_masks_and_masked_store(
@@ -226,6 +228,7 @@ def test_operands_that_masks_cut_take_little_code(
     same_as_reference(module, arguments, relative=1e-5)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [np.float32, np.float64], ids=["f32", "f64"])
 @pytest.mark.parametrize("columns", [4, 64, 1024])
 @pytest.mark.parametrize("m", [1, 2, 5, 8, 9])
@@ -247,6 +250,7 @@ def test_few_rows_of_a_tile(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [F16, BF16, I8, FloatType("f8e4m3fn")], ids=str)
 @pytest.mark.parametrize("rows", [1, 3, 4, 5])
 def test_few_rows_of_narrow_elements(rows: int, element: Type, agree: Callable[..., Any]) -> None:
@@ -396,6 +400,7 @@ def _transposed_product(a, b, out, m, n, k, M: tl.constexpr, N: tl.constexpr, K:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [np.float32, np.float64, np.float16], ids=["f32", "f64", "f16"])
 @pytest.mark.parametrize(("n", "k"), [(61, 41), (64, 64), (3, 64), (64, 5)])
 @pytest.mark.parametrize("m", [1, 3, 8, 9, 16])

@@ -67,6 +67,7 @@ def quotient(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("block", [1, 4, 64, 101])
 def test_division_of_tiles_never_traps_and_is_exact_where_it_is_defined(
@@ -139,6 +140,7 @@ kernel @divide(%x: ptr<T>, %o: ptr<T>) {
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("operation", ["div", "rem"])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_division_by_constants_never_traps(name: str, operation: str, compiled: Any) -> None:
@@ -175,6 +177,7 @@ def divide_where_allowed(x, y, o, n, BLOCK: tl.constexpr):
         tl.store(o + 2 * BLOCK, tl.sum(tl.where(b != 0, a // b, 0)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("n", [0, 3, 33, 64])
 def test_lanes_that_a_mask_excludes_may_divide_by_zero(
@@ -274,6 +277,7 @@ NUMBERS = ("i1", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "fp16", "
 NUMPY = {"i1": "?", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("source", NUMBERS)
 @pytest.mark.parametrize("result", NUMBERS)
 def test_casts_of_tiles_and_scalars(source: str, result: str, kernel_agrees: Check) -> None:
@@ -335,6 +339,7 @@ def narrow(x, y, o, b, n, BLOCK: tl.constexpr):
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "name", ["bf16", "fp16", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15"]
 )
@@ -406,6 +411,7 @@ def both(a, b):
     return a & b
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
 @pytest.mark.parametrize("block", [8, 64, 104])
 def test_boolean_tiles(share: float, block: int, kernel_agrees: Check) -> None:
@@ -443,6 +449,7 @@ def wrap(x, o, BLOCK: tl.constexpr):
     tl.store(o + 3 * BLOCK + 2, tl.min(a, 0))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("block", [1, 5, 64])
 def test_integers_wrap_around(name: str, block: int, kernel_agrees: Check) -> None:

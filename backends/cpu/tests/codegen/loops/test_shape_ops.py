@@ -198,6 +198,7 @@ def composed(
     tl.store(o + 4 * R * S * T + at, tl.permute(tl.permute(a, (2, 0, 1)) * u + w, (1, 2, 0)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (2, 4, 8), (16, 1, 4), (4, 32, 2), (1, 2, 64), (32, 2, 1)]

@@ -38,6 +38,7 @@ def double(x, y, BLOCK: tl.constexpr):
     tl.store(y + at, tl.load(x + at) * 2)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_a_tile_is_loaded_whole_before_it_is_stored(shift: int, dtype: str) -> None:
@@ -84,6 +85,7 @@ def matrix(x, y, row, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     tl.store(y + at, tl.load(x + at) + 1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shift", [*SHIFTS, 40, -40, 43])
 def test_tiles_of_two_axes(shift: int, dtype: str) -> None:

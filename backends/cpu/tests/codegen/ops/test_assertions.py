@@ -98,6 +98,7 @@ def pairs(op: str, dtype: Any) -> list[tuple[int, int]]:
     return [pair for group in (fits, others) for pair in RNG.permutation(group).tolist()[:4]]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("op", list(OPERATIONS))
 @pytest.mark.parametrize("extent", [1, 4, 16, 256])
@@ -119,6 +120,7 @@ def test_one_lane_that_overflows_is_reported(op: str, dtype: Any, extent: int) -
                 assert out[place] == exact
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32])
 @pytest.mark.parametrize("op", list(OPERATIONS))
 @pytest.mark.parametrize("first", [False, True])

@@ -44,6 +44,7 @@ def _draw(kind: str, element: Type) -> Draw:
     return ANY
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 @pytest.mark.parametrize(("kind", "element"), _KINDS, ids=str)
 def test_tile_with_shared_addresses_and_mask(
@@ -84,6 +85,7 @@ def test_scopes(scope: str, agree: Callable[..., Any]) -> None:
     agree(kernel.finish())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [I16, U16, F16, BF16, I32, U32, F32, I64, U64, F64], ids=str)
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
 def test_compare_and_swap(element: Type, order: str, agree: Callable[..., Any]) -> None:

@@ -175,6 +175,7 @@ def test_llvm_is_told_what_is_assumed(compiled: Any) -> None:
 # ---- assembly
 
 
+@pytest.mark.each_value
 @_X86
 @pytest.mark.parametrize("shape", [(), (1,), (37,), (4, 6)], ids=str)
 @pytest.mark.parametrize(
@@ -210,6 +211,7 @@ def test_assembly_on_floats_in_vector_registers(compiled: Any, guarded: Any) -> 
         assert np.array_equal(out, a * b)
 
 
+@pytest.mark.sampled(5)
 @_X86
 @pytest.mark.parametrize(
     ("element", "pack"),

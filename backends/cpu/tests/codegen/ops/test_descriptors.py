@@ -84,6 +84,7 @@ def _offsets(kernel: SampleKernel, offsets: Sequence[int], type_: Type = I32) ->
     return [kernel.scalar(type_, Draw(offset, offset)) for offset in offsets]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("padding", ["zero", "nan"])
 @pytest.mark.parametrize("place", _PLACES, ids=str)
 @pytest.mark.parametrize("element", _ELEMENTS, ids=str)
@@ -100,6 +101,7 @@ def test_load(
     agree(kernel.finish())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("place", _PLACES, ids=str)
 @pytest.mark.parametrize("element", _ELEMENTS, ids=str)
 def test_store(
@@ -190,6 +192,7 @@ _REDUCED = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("kind", "element"), _REDUCED, ids=str)
 @pytest.mark.parametrize("place", _PLACES[5:13:2], ids=str)
 def test_reduce(

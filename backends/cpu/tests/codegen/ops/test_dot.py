@@ -85,6 +85,7 @@ def _operand(
     return result
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("size", _SIZES, ids=str)
 @pytest.mark.parametrize("types", _TYPES, ids=lambda types: "-".join(map(str, types)))
 def test_dot_is_exact_where_sums_are(
@@ -105,6 +106,7 @@ def test_dot_is_exact_where_sums_are(
     agree(kernel.finish(), seed=number)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "transposed", [(False, False), (True, False), (False, True), (True, True)], ids=str
 )

@@ -48,6 +48,7 @@ def elements(format_, rows, seed):
     return np.random.default_rng(seed).choice(ELEMENTS[format_], (rows, columns))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("left", "right"),
     [

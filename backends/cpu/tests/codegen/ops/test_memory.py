@@ -317,6 +317,7 @@ MASKS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("store_mask", ["", ", mask=%in", ", mask=%rmb", ", mask=%low"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks_of_two_axes(mask: str, store_mask: str, same_as_reference: Check) -> None:

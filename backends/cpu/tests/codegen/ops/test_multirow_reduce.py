@@ -38,6 +38,7 @@ def extremes_and_sums(
     tl.store(sum_ptr + at, tl.sum(x, 2))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "kind", [np.float32, np.float64, np.float16, np.int8, np.uint8, np.int32, np.int64]
 )

@@ -34,6 +34,7 @@ from tilewright_conformance.op_samples.kernel import ANY, Draw, SampleKernel
 _ELEMENTS: list[Type] = [*INTEGERS, *FLOATS]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", _ELEMENTS, ids=str)
 @pytest.mark.parametrize(
     ("first", "second", "axis"),
@@ -58,6 +59,7 @@ def test_cat(
     agree(kernel.finish())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", _ELEMENTS, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (3,), (16,), (67,), (4, 8), (3, 5, 2)], ids=str)
 def test_join_and_split(element: Type, shape: tuple[int, ...], agree: Callable[..., Any]) -> None:
@@ -73,6 +75,7 @@ def test_join_and_split(element: Type, shape: tuple[int, ...], agree: Callable[.
     agree(kernel.finish())
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [I1, I8, I16, F16, BF16, F32, I64, F64], ids=str)
 @pytest.mark.parametrize("index_type", [I8, I32, I64, U8, U32, U64], ids=str)
 @pytest.mark.parametrize(

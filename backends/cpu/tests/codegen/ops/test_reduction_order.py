@@ -25,6 +25,7 @@ _SHAPES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("shape", "axis"), _SHAPES, ids=str)
 @pytest.mark.parametrize("type_", [F32, F64, F16], ids=str)
@@ -36,6 +37,7 @@ def test_any_extent(
     assert reduction_order.bits(sample, found) == reduction_order.run_on_reference(sample)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("rows", [1, 4, 16, 64])
 @pytest.mark.parametrize("n", [2, 32, 512])

@@ -28,6 +28,7 @@ _SHAPES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(("shape", "axis"), _SHAPES, ids=str)
 @pytest.mark.parametrize("type_", [F32, I32, F64, F16, BF16, I8, U8, I64], ids=str)

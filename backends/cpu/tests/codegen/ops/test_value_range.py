@@ -102,6 +102,7 @@ CASES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize(
     ("kernel", "results", "dtype", "result", "scalar", "edge"),

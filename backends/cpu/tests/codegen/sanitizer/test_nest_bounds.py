@@ -89,6 +89,7 @@ def offsets(
     return (i * down + j * (1 if kernel is stores_rows else right))[on]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_reports_if_and_only_if_an_active_lane_is_outside(
@@ -134,6 +135,7 @@ def test_reports_if_and_only_if_an_active_lane_is_outside(
     assert 10 < reported < 50
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("extents", EXTENTS)
 @pytest.mark.parametrize("kernel", [stores, loads, reduces], ids=lambda kernel: kernel.__name__)
 def test_one_lane(kernel: Any, extents: tuple[int, int], checked: Any, guarded: Any) -> None:
