@@ -45,6 +45,7 @@ LIMITS = {
     "heuristic": 3,
     "analysis": 3,
     "async_copy": 1,
+    "completion": 3,
     "option": 4,
     "instruction": 2,
     "dtype": 8,

@@ -15,7 +15,8 @@ from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import STAGES
 from tilewright.simt.dialect import attributes, pipeline_attributes
 from tilewright.simt.dialect.ops import OPS, SIMT_TABLE
-from tilewright.simt.pipeline.expand import MECHANISMS, PARTITIONS
+from tilewright.simt.pipeline.expand import PARTITIONS
+from tilewright.simt.pipeline.modulo_expander import kinds
 
 PAGES = Path(__file__).resolve().parents[1] / "site" / "developers" / "toolkit"
 TEXT = "\n".join(page.read_text() for page in sorted(PAGES.glob("*.md")))
@@ -63,5 +64,5 @@ def test_every_attribute_that_stages_write_is_in_the_table() -> None:
     written = {value for value in values if value.startswith("simt.")}
     assert {"simt.offset", "simt.by", "simt.form"} <= written
     assert written <= set(re.findall(r"^\| `(simt\.\w+)` \|", TEXT, re.M))
-    for name in (attributes.WARPS, attributes.SHARED_BYTES, *MECHANISMS, *PARTITIONS):
+    for name in (attributes.WARPS, attributes.SHARED_BYTES, *kinds(), *PARTITIONS):
         assert f"`{name}`" in TEXT

@@ -62,7 +62,6 @@ from tilewright.simt.layouts.linear_layout import (
     log2,
     replicated,
 )
-from tilewright.simt.target.copy_mechanism import GROUPS
 from tilewright.simt.target.cost_model import operation_cost
 from tilewright.simt.target.fma_plan import FMA, FMA_IN_SEQUENCE, fma_plan
 from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
@@ -647,10 +646,7 @@ class LayoutStatement:
         if isinstance(load, DescriptorLoad) or load not in self.accesses:
             return isinstance(load, DescriptorLoad)
         widths = [
-            width
-            for mechanism in self.target.async_copy.mechanisms
-            if mechanism.completes == GROUPS
-            for width in mechanism.widths
+            width for mechanism in self.target.async_copy.mechanisms for width in mechanism.widths
         ]
         access = self.accesses[load]
         return (

@@ -24,8 +24,8 @@ IN_TURN: Final = "simt.in_turn"
 #: Of a matmul of such a loop: the indices of loop-invariant operands that are read from
 #: shared memory instead of registers.
 KEPT: Final = "simt.kept"
-#: Of a loop: the form of its expansion: a key of ``MECHANISMS`` or ``PARTITIONS`` of
-#: :mod:`tilewright.simt.pipeline.expand`.
+#: Of a loop: the form of its expansion: a kind of :mod:`tilewright.simt.pipeline.completion`, or a
+#: key of ``PARTITIONS`` of :mod:`tilewright.simt.pipeline.expand`.
 FORM: Final = "simt.form"
 #: Of a matmul: it is computed in K steps, with the fragments of the first step prefetched in the
 #: iteration before (``early``) or in its own (``late``); or all fragments are loaded first, by one

@@ -26,7 +26,6 @@ from tilewright.simt.dialect.attributes import NOTES, layout_of, note, notes_of,
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.dialect.ops import buffers as ops
 from tilewright.simt.dialect.ops.async_copy import LoadStart
-from tilewright.simt.target.copy_mechanism import GROUPS
 from tilewright.simt.target.cost_model import access_width, element_size, fits
 from tilewright.simt.target.matmul_plan import MULTIPLYING, factors
 from tilewright.simt.target.simt_target import SimtTarget
@@ -146,7 +145,7 @@ def _why_not_ahead(load: Load, target: SimtTarget, axes: Mapping[Value, AxisInfo
         (
             mechanism.widths
             for mechanism in target.async_copy.mechanisms
-            if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side
+            if mechanism.widths and not mechanism.lanes_side_by_side
         ),
         (),
     )

@@ -8,11 +8,13 @@ Three vendor-neutral stages, each of which records its decisions in the IR:
   loop and the matmul);
 - :mod:`.expand`: writes the prologue, the steady state and the epilogue of the loop.
 
-Nothing here emits code or contains a number that was tuned for one target.
+Kinds of completion are in :mod:`.completion`: a file each, for their part of these stages. Nothing
+here emits code or contains a number that was tuned for one target.
 """
 
+from tilewright.simt.pipeline import completion
 from tilewright.simt.pipeline.expand import expand
 from tilewright.simt.pipeline.schedule import schedule
 from tilewright.simt.pipeline.select import select
 
-__all__ = ["expand", "schedule", "select"]
+__all__ = ["completion", "expand", "schedule", "select"]

@@ -16,8 +16,8 @@ from tilewright.simt.dialect.ops.buffers import SharedView
 from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import Halves, asynchronous_matmuls, late_half
+from tilewright.simt.pipeline.completion.tma_copies import SlotGroup
 from tilewright.simt.pipeline.start_matmuls import start_and_wait
-from tilewright.simt.pipeline.tma_copies import SlotGroup
 from tilewright.simt.pipeline.tma_partitions import Consumer, Producer
 
 

@@ -7,21 +7,11 @@ from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
 from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS
 from tilewright.simt.pipeline.back_to_back_partitions import BackToBackConsumer, BackToBackProducer
-from tilewright.simt.pipeline.cp_async_copies import CpAsyncCopies
-from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
-from tilewright.simt.pipeline.register_copies import RegisterCopies
+from tilewright.simt.pipeline.modulo_expander import ModuloExpander, kinds
 from tilewright.simt.pipeline.start_matmuls import start_matmuls
-from tilewright.simt.pipeline.tma_copies import TmaCopies
 from tilewright.simt.pipeline.tma_partitions import Consumer, Producer, expand_partitions
-from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
 from tilewright.simt.target.simt_target import SimtTarget
 
-#: The copies of each form that all warps run, by how they complete.
-MECHANISMS: dict[str, type[Copies]] = {
-    GROUPS: CpAsyncCopies,
-    BARRIER: TmaCopies,
-    REGISTERS: RegisterCopies,
-}
 #: The producer's and the consumer's copies of each warp-specialized form.
 PARTITIONS = {PARTS: (Producer, Consumer), CHAIN: (BackToBackProducer, BackToBackConsumer)}
 
@@ -36,10 +26,10 @@ def expand(function: Function, target: SimtTarget) -> None:
             expand_partitions(loops, target, producer, consumer)
             dce_function(function)
             changed = True
-    for form, mechanism in MECHANISMS.items():
+    for form, copies in kinds().items():
         for loop in _loops(function, form):
             expander = ModuloExpander(loop, target)
-            expander.expand(mechanism(expander))
+            expander.expand(copies(expander))
             changed = True
     if start_matmuls(function, target) or changed:
         dce_function(function)

@@ -21,20 +21,29 @@ each iteration in the same way, whatever n is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+from tilewright.errors import LoweringError
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import I32
+from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.dialect.pipeline_attributes import Ahead
-from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop
+from tilewright.simt.pipeline.pipelined_loop import LoopSchedule, PipelinedLoop
 from tilewright.simt.pipeline.slot_reads import read_slots
+from tilewright.simt.target.copy_mechanism import CopyMechanism
 from tilewright.simt.target.simt_target import SimtTarget
+
+_Kind = TypeVar("_Kind", bound="Copies")
 
 
 class Copies(ABC):
-    """The copies of a loop: a mechanism's part of the expansion.
+    """A kind of completion: its part of selection and scheduling, and the copies of one loop.
+
+    A subclass is registered by :func:`completes`; class methods are asked before there is a loop to
+    expand.
 
     Attributes:
         distance: the prefetch distance, in iterations.
@@ -45,6 +54,44 @@ class Copies(ABC):
     def __init__(self, loop: ModuloExpander) -> None:
         self.loop = loop
         self.distance = loop.slots - 1
+
+    # ---- selection and scheduling
+
+    @classmethod
+    @abstractmethod
+    def attributes_of(
+        cls,
+        load: Ahead,
+        mechanism: CopyMechanism,
+        target: SimtTarget,
+        axes: Mapping[Value, AxisInfo],
+    ) -> dict[str, Any] | None:
+        """Return the attributes of a load that a mechanism prefetches; None if it cannot copy it.
+
+        The shared layout is one of them.
+        """
+
+    @classmethod
+    def slots(cls, stages: int) -> int:
+        """Return the number of slots of each load in a loop of ``stages`` stages."""
+        return stages
+
+    @classmethod
+    def extra_bytes(cls, slots: int, target: SimtTarget) -> int:
+        """Return the bytes of shared memory of a loop beside its slots."""
+        return 0
+
+    @classmethod  # noqa: B027
+    def decide(
+        cls, loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
+    ) -> None:
+        """Write further decisions on a scheduled loop and its matmuls to attributes."""
+
+    @classmethod  # noqa: B027
+    def decide_spare(cls, loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
+        """Write decisions that cost registers, in a kernel that has registers to spare."""
+
+    # ---- expansion
 
     @abstractmethod
     def allocate(self, before: Builder) -> None:
@@ -74,6 +121,44 @@ class Copies(ABC):
 
     def write_epilogue(self) -> None:  # noqa: B027
         """Wait, behind the loop, for what is in flight."""
+
+
+_KINDS: Final[dict[str, type[Copies]]] = {}
+
+
+def completes(kind: str) -> Callable[[type[_Kind]], type[_Kind]]:
+    """Register the copies of mechanisms whose ``completes`` is ``kind``.
+
+    Raises:
+        ValueError: the kind has copies already.
+    """
+
+    def register(copies: type[_Kind]) -> type[_Kind]:
+        if kind in _KINDS:
+            raise ValueError(f"copies that complete by {kind!r} are registered already")
+        _KINDS[kind] = copies
+        return copies
+
+    return register
+
+
+def kinds() -> Mapping[str, type[Copies]]:
+    """Return the kinds of completion, by name."""
+    return _KINDS
+
+
+def kind_of(mechanism: CopyMechanism) -> type[Copies]:
+    """Return the kind of completion of a mechanism.
+
+    Raises:
+        LoweringError: it is not registered.
+    """
+    if mechanism.completes not in _KINDS:
+        raise LoweringError(
+            f"copies by {mechanism.name!r} complete by {mechanism.completes!r}, which is not "
+            f"registered; there are {', '.join(sorted(_KINDS))}"
+        )
+    return _KINDS[mechanism.completes]
 
 
 class ModuloExpander(PipelinedLoop):

@@ -25,6 +25,7 @@ meet at the same barrier.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.ops.control import For
@@ -37,6 +38,9 @@ from tilewright.simt.pipeline.shared_memory_budget import scratch_beside
 from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
+
+#: Minimum number of iterations in flight with ping-pong.
+MIN_IN_FLIGHT: Final = 3
 
 
 def can_alternate(loop: For, matmul: PlannedDot, target: SimtTarget) -> bool:

@@ -34,7 +34,7 @@ from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
 
 if TYPE_CHECKING:
-    from tilewright.simt.pipeline.tma_copies import TmaCopies
+    from tilewright.simt.pipeline.completion.tma_copies import TmaCopies
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ on them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For
@@ -28,22 +28,14 @@ from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.simt.analysis.alias import is_address, reached, root_of, writer_in
 from tilewright.simt.analysis.iteration_slices import Slice, slice_of
-from tilewright.simt.analysis.pipelined_loads import stepped_matmul
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
-from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
 from tilewright.simt.dialect.attributes import PROGRAMS, function_of, note, warps_of
 from tilewright.simt.dialect.pipeline_attributes import (
-    ALTERNATING,
     BY,
     CHAIN,
-    DEFERRED_WAIT,
-    DISTANCE,
-    EARLY,
     FORM,
-    LATE,
     PARTS,
     SLOTS,
-    STEPS,
     Ahead,
     deselect,
     forget,
@@ -51,27 +43,14 @@ from tilewright.simt.dialect.pipeline_attributes import (
 )
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain, late_half
-from tilewright.simt.pipeline.defer_matmul_wait import trailing_matmul
+from tilewright.simt.pipeline.modulo_expander import kinds
 from tilewright.simt.pipeline.occupancy import settle_chains
-from tilewright.simt.pipeline.ping_pong import can_alternate
 from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
-from tilewright.simt.pipeline.register_budget import (
-    phases_fit,
-    prefetch_distance,
-    register_budget,
-    spare_registers,
-    steps_fit,
-)
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
 from tilewright.simt.pipeline.warp_specialize import is_separable
-from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, REGISTERS
+from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
-
-#: Slots of a buffer that is filled from registers: one is read while the other is written.
-_HALVES: Final = 2
-#: Minimum number of iterations in flight with ping-pong.
-_ALTERNATING: Final = 3
 
 
 def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -87,14 +66,14 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
     settle_chains(function, schedules, target)
     for loop, found in schedules.items():
         loop.attributes[SLOTS], loop.attributes[FORM] = found.slots, found.form
-        if found.form in _DETAILS:
-            _DETAILS[found.form](loop, found, target, options)
+        if (kind := kinds().get(found.form)) is not None:
+            kind.decide(loop, found, target, options)
     # with warp specialization, or several programs on an SM, there are no registers to spare
     if PROGRAMS in function.attributes or any(one.specialized for one in schedules.values()):
         return
     for loop, found in schedules.items():
-        if found.form == GROUPS:
-            _let_trail(loop, target, options)
+        if (kind := kinds().get(found.form)) is not None:
+            kind.decide_spare(loop, target, options)
 
 
 def _schedule(
@@ -114,12 +93,9 @@ def _schedule(
         return None
     form = _completion(loop, target)
     loads = selected(loop)  # those that keep their mechanism
-    # loads through registers are prefetched into registers, not into shared memory
-    slots = _HALVES if form == REGISTERS else stages
-    barriers = (
-        2 * slots * required(target.mbarriers, target, "mbarriers").bytes if form == BARRIER else 0
-    )
-    fitting = fitting_slots(loop, loads, slots, barriers, target)
+    kind = kinds()[form]
+    slots = kind.slots(stages)
+    fitting = fitting_slots(loop, loads, slots, kind.extra_bytes(slots, target), target)
     if slice_of(body, loads, target) is None or fitting < 2:
         why = (
             "its addresses are too costly to compute twice"
@@ -141,64 +117,6 @@ def _schedule(
         elif not any(other.specialized for other in schedules.values()):
             found.form = PARTS
     return found
-
-
-# ---- decisions that depend on the form
-
-
-def _schedule_registers(
-    loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
-) -> None:
-    """Choose the prefetch distance, and what spares registers."""
-    loads, most = selected(loop), stages_of(loop, options) - 1
-    loop.attributes[DISTANCE] = distance = prefetch_distance(loop, loads, most, target, options)
-    if distance == 1 and target.resources.few_registers:
-        spare_registers(loop, loads, register_budget(loop, target, options), target)
-    if distance < most:
-        note(loop, f"pipelined {distance + 1} deep instead of {most + 1}, for want of registers")
-    matmul = stepped_matmul(loop, loads, target)
-    if (
-        matmul is not None
-        and distance >= _ALTERNATING - 1
-        and can_alternate(loop, matmul, target)
-        and phases_fit(loop, loads, matmul, distance, target, options)
-    ):
-        matmul.attributes[STEPS] = ALTERNATING
-
-
-def _schedule_groups(
-    loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
-) -> None:
-    """Choose how the matmul that reads the slots last is written."""
-    loads = selected(loop)
-    matmul = stepped_matmul(loop, loads, target)
-    if matmul is None:
-        return
-    if (
-        found.slots >= _ALTERNATING
-        and can_alternate(loop, matmul, target)
-        and phases_fit(loop, loads, matmul, 0, target, options)
-    ):
-        matmul.attributes[STEPS] = ALTERNATING
-    else:
-        early = steps_fit(loop, loads, matmul, target, options)
-        matmul.attributes[STEPS] = EARLY if early else LATE
-
-
-#: What is decided further, for the forms where anything is.
-_DETAILS: Final = {GROUPS: _schedule_groups, REGISTERS: _schedule_registers}
-
-
-def _let_trail(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
-    """Defer the wait for a loop's last matmul to the next iteration, if registers allow.
-
-    The registers that the matmul reads stay live for longer.
-    """
-    last = trailing_matmul(loop, target)
-    if last is not None:
-        held = sum(map(words_of, held_by(last.matmul, target)))
-        if peak_words_in(loop.regions[0]) + held <= register_budget(loop, target, options):
-            last.matmul.attributes[DEFERRED_WAIT] = True
 
 
 def _read_ahead(loads: Sequence[Ahead], part: Slice | None) -> frozenset[Value | None]:
@@ -230,8 +148,8 @@ def _completion(loop: For, target: SimtTarget) -> str:
     """
     moved: dict[str, int] = {}
     for load in selected(loop):
-        kind = target.async_copy.mechanism(load.attributes[BY]).completes
-        moved[kind] = moved.get(kind, 0) + slot_bytes(load)
+        completes = target.async_copy.mechanism(load.attributes[BY]).completes
+        moved[completes] = moved.get(completes, 0) + slot_bytes(load)
     form = max(moved, key=moved.__getitem__)
     for load in selected(loop):
         by = load.attributes[BY]

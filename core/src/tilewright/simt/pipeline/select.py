@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
-from tilewright.ir.ops.memory import DescriptorLoad, Load
+from tilewright.ir.ops.memory import Load
 from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
-from tilewright.simt.analysis.pipelined_loads import (
-    copied_elements,
-    feeding_matmuls,
-    group_layout,
-    is_copyable,
-    is_plain,
-    wished_layout,
-)
+from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, streaming_loops
-from tilewright.simt.dialect.pipeline_attributes import BY, SHARED, WIDTH, Ahead, forget, selected
-from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, forget, selected
 from tilewright.simt.passes.sink_conversions import sink_conversions
-from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.pipeline.modulo_expander import kind_of
+from tilewright.simt.target.copy_mechanism import THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -42,10 +35,7 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         for load in feeding_matmuls(loop.body):
             found = _choose(load, loop, target, axes)
             if found is not None:
-                mechanism, shared = found
-                load.attributes[BY], load.attributes[SHARED] = mechanism.name, shared
-                if mechanism.completes == GROUPS and isinstance(load, Load):
-                    load.attributes[WIDTH] = copied_elements(load, mechanism, axes)
+                load.attributes.update(found)
     _select_streams(function, target, axes)
 
 
@@ -57,12 +47,12 @@ def _select_streams(
     Copies need barriers, which those loops may not have had, so a loop under divergent control flow
     is not pipelined.
     """
-    groups = [
+    mechanisms = [
         mechanism
         for mechanism in target.async_copy.mechanisms
-        if mechanism.completes == GROUPS and not mechanism.lanes_side_by_side
+        if mechanism.widths and not mechanism.lanes_side_by_side
     ]
-    loops = list(streaming_loops(function)) if groups else []
+    loops = list(streaming_loops(function)) if mechanisms else []
     divergence = Divergence(function, target) if loops else None
     for loop in loops:
         if divergence is None or any(
@@ -75,17 +65,8 @@ def _select_streams(
             for operation in loop.body
             if isinstance(operation, Load) and is_copyable(operation)
         ]:
-            for mechanism in groups if slice_of(loop.body, (load,), target) is not None else ():
-                shared = group_layout(load, mechanism, target, axes)
-                if shared is not None:
-                    load.attributes.update(
-                        {
-                            BY: mechanism.name,
-                            SHARED: shared,
-                            WIDTH: copied_elements(load, mechanism, axes),
-                        }
-                    )
-                    break
+            if slice_of(loop.body, (load,), target) is not None:
+                load.attributes.update(_attributes(load, mechanisms, target, axes) or {})
 
 
 def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) -> bool:
@@ -95,44 +76,43 @@ def _take_marked(loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]) ->
     """
     for load in selected(loop):
         mechanism = target.async_copy.mechanism(load.attributes[BY])
-        shared = None
+        found = None
         if isinstance(load, Load) and slice_of(loop.body, (load,), target) is not None:
-            shared = group_layout(load, mechanism, target, axes)
-        if shared is None or not isinstance(load, Load):
+            found = kind_of(mechanism).attributes_of(load, mechanism, target, axes)
+        if found is None:
             forget(loop)
             return False
-        load.attributes[SHARED], load.attributes[WIDTH] = (
-            shared,
-            copied_elements(load, mechanism, axes),
-        )
+        load.attributes.update(found)
     return True
 
 
 def _choose(
     load: Ahead, loop: For, target: SimtTarget, axes: Mapping[Any, AxisInfo]
-) -> tuple[CopyMechanism, SharedLayout] | None:
-    """Return the first mechanism that can copy a load, and the best shared layout it can fill.
+) -> dict[str, Any] | None:
+    """Return the attributes of a load for the first mechanism that can copy it.
 
-    The best layout is the one that the matmuls which read the load prefer.
+    Its shared layout is the one, among those that the mechanism can fill, that the matmuls which
+    read the load prefer.
     """
     if slice_of(loop.regions[0], (load,), target) is None:
         return None
     mechanisms = [
         mechanism for mechanism in target.async_copy.mechanisms if not mechanism.lanes_side_by_side
     ]
+    if not any(mechanism.widths for mechanism in mechanisms):
+        mechanisms.append(THROUGH_REGISTERS)
+    return _attributes(load, mechanisms, target, axes)
+
+
+def _attributes(
+    load: Ahead,
+    mechanisms: Iterable[CopyMechanism],
+    target: SimtTarget,
+    axes: Mapping[Any, AxisInfo],
+) -> dict[str, Any] | None:
+    """Return the attributes of a load for the first of some mechanisms that can copy it."""
     for mechanism in mechanisms:
-        shared = None
-        if mechanism.completes == GROUPS and isinstance(load, Load) and is_copyable(load):
-            shared = group_layout(load, mechanism, target, axes)
-        elif mechanism.completes == BARRIER and isinstance(load, DescriptorLoad):
-            shared = wished_layout(load, mechanism, target)
-        if shared is not None:
-            return mechanism, shared
-    if (
-        isinstance(load, Load)
-        and is_plain(load)
-        and not any(mechanism.completes == GROUPS for mechanism in mechanisms)
-    ):
-        shared = wished_layout(load, THROUGH_REGISTERS, target)
-        return (THROUGH_REGISTERS, shared) if shared is not None else None
+        found = kind_of(mechanism).attributes_of(load, mechanism, target, axes)
+        if found is not None:
+            return {BY: mechanism.name, **found}
     return None

@@ -37,8 +37,8 @@ from tilewright.simt.dialect.loop_carried import is_repeated, terminator
 from tilewright.simt.dialect.ops.warp_specialize import Part
 from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_layout
 from tilewright.simt.passes.ssa_repair import thread_values
+from tilewright.simt.pipeline.completion.tma_copies import SlotGroup, TmaCopies
 from tilewright.simt.pipeline.modulo_expander import ModuloExpander
-from tilewright.simt.pipeline.tma_copies import SlotGroup, TmaCopies
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH, divide
 from tilewright.simt.target.simt_target import SimtTarget
 

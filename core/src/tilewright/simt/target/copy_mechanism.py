@@ -1,7 +1,7 @@
 """Copy mechanisms: how a target brings tiles to shared memory while threads compute.
 
 A mechanism is a record; the IR refers to it by name (the attribute ``by``). There are three kinds,
-by how a copy completes:
+by how a copy completes, each with a file in :mod:`tilewright.simt.pipeline.completion`:
 
 - ``groups``: cp.async: each thread copies from its pointers (``simt.copy_start``), and waits for
   groups of its own copies (``simt.commit``, ``simt.wait``);
@@ -83,8 +83,8 @@ class CopyMechanism:
 
     Attributes:
         name: in the IR, such as that of the instruction.
-        completes: ``groups``, ``barrier`` or ``registers``.
-        widths: of kind ``groups``: supported bytes of one copy.
+        completes: the name of a kind: ``groups``, ``barrier``, ``registers`` or another.
+        widths: supported bytes of one copy of elements at pointers; empty for other mechanisms.
         fills: whether copies can write a shared layout of elements of a type; None: any layout that
             their width allows.
         layouts: of kind ``barrier``: (shape, element type) -> the layouts of such tiles that copies

@@ -1,7 +1,7 @@
 """Copies by commit groups: cp.async and global_load_lds.
 
 An iteration's copies are one group of each thread, and S-1 groups are in flight at the top of the
-loop (:mod:`.modulo_expander`), whose tokens it carries:
+loop (:mod:`tilewright.simt.pipeline.modulo_expander`), whose tokens it carries:
 
     for each iteration i:
         wait until S-2 groups are in flight: the copies for i have arrived
@@ -15,28 +15,55 @@ write at its wait, so one barrier comes between the wait and the first read; and
 filled in an iteration was read in the previous one, so a barrier comes between: the same one,
 before the first copy.
 
-The body's matmul may be written in K steps (:mod:`.k_steps`), or as ping-pong between halves of the
-warps (:mod:`.ping_pong`): their copies are marked as ordered, because a barrier of their own stands
-before them.
+The body's matmul may be written in K steps (:mod:`tilewright.simt.pipeline.k_steps`), or as
+ping-pong between halves of the warps (:mod:`tilewright.simt.pipeline.ping_pong`): their copies are
+marked as ordered, because a barrier of their own stands before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
+from tilewright.passes.analysis.axis import AxisInfo
+from tilewright.simt.analysis.pipelined_loads import (
+    copied_elements,
+    group_layout,
+    is_copyable,
+    stepped_matmul,
+)
+from tilewright.simt.analysis.register_pressure import peak_words_in, words_of
 from tilewright.simt.dialect.ops.dot import PlannedDot
-from tilewright.simt.dialect.pipeline_attributes import ALTERNATING, BY, EARLY, STEPS, Ahead
+from tilewright.simt.dialect.pipeline_attributes import (
+    ALTERNATING,
+    BY,
+    DEFERRED_WAIT,
+    EARLY,
+    LATE,
+    SHARED,
+    STEPS,
+    WIDTH,
+    Ahead,
+    selected,
+)
 from tilewright.simt.dialect.types import COPIES
-from tilewright.simt.pipeline.defer_matmul_wait import Deferred, defer_wait
+from tilewright.simt.pipeline.defer_matmul_wait import Deferred, defer_wait, trailing_matmul
 from tilewright.simt.pipeline.k_steps import write_k_steps
-from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
-from tilewright.simt.pipeline.ping_pong import write_phases
+from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander, completes
+from tilewright.simt.pipeline.ping_pong import MIN_IN_FLIGHT, can_alternate, write_phases
+from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
+from tilewright.simt.pipeline.register_budget import phases_fit, register_budget, steps_fit
+from tilewright.simt.pipeline.start_matmuls import held_by
+from tilewright.simt.target.copy_mechanism import GROUPS, CopyMechanism
+from tilewright.simt.target.simt_target import SimtTarget
 
 
+@completes(GROUPS)
 class CpAsyncCopies(Copies):
     """Copies that each thread starts from its pointers, and waits for by groups.
 
@@ -51,6 +78,52 @@ class CpAsyncCopies(Copies):
         self.tokens: list[Value] = []
         self.added: list[Value] = []
         self.deferred: Deferred | None = None
+
+    @classmethod
+    def attributes_of(
+        cls,
+        load: Ahead,
+        mechanism: CopyMechanism,
+        target: SimtTarget,
+        axes: Mapping[Value, AxisInfo],
+    ) -> dict[str, Any] | None:
+        if not isinstance(load, Load) or not is_copyable(load):
+            return None
+        shared = group_layout(load, mechanism, target, axes)
+        if shared is None:
+            return None
+        return {SHARED: shared, WIDTH: copied_elements(load, mechanism, axes)}
+
+    @classmethod
+    def decide(
+        cls, loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
+    ) -> None:
+        """Choose how the matmul that reads the slots last is written."""
+        loads = selected(loop)
+        matmul = stepped_matmul(loop, loads, target)
+        if matmul is None:
+            return
+        if (
+            found.slots >= MIN_IN_FLIGHT
+            and can_alternate(loop, matmul, target)
+            and phases_fit(loop, loads, matmul, 0, target, options)
+        ):
+            matmul.attributes[STEPS] = ALTERNATING
+        else:
+            early = steps_fit(loop, loads, matmul, target, options)
+            matmul.attributes[STEPS] = EARLY if early else LATE
+
+    @classmethod
+    def decide_spare(cls, loop: For, target: SimtTarget, options: Mapping[str, Any]) -> None:
+        """Defer the wait for the last matmul to the next iteration, if registers allow.
+
+        The registers that the matmul reads stay live for longer.
+        """
+        last = trailing_matmul(loop, target)
+        if last is not None:
+            held = sum(map(words_of, held_by(last.matmul, target)))
+            if peak_words_in(loop.regions[0]) + held <= register_budget(loop, target, options):
+                last.matmul.attributes[DEFERRED_WAIT] = True
 
     def allocate(self, before: Builder) -> None:
         self.buffers = self.loop.buffers(before)

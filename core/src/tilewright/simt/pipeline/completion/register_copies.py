@@ -18,35 +18,51 @@ was read in the previous iteration, before that barrier. So these stores are mar
 buffer is read in the body itself, and not only in regions inside it, because the matmuls that its
 load was selected for are there: the barrier is executed in every iteration.
 
-With ping-pong (:mod:`.ping_pong`), stores and loads come before the matmul, in this order: the
-stored tiles were loaded in the previous iteration, or earlier. Loads may also be serialized
-(:mod:`.serialized_loads`); their stores, too, come after the barrier, because a matmul that reads
-slots comes before.
+With ping-pong (:mod:`tilewright.simt.pipeline.ping_pong`), stores and loads come before the matmul,
+in this order: the stored tiles were loaded in the previous iteration, or earlier. Loads may also be
+serialized (:mod:`tilewright.simt.pipeline.serialized_loads`); their stores, too, come after the
+barrier, because a matmul that reads slots comes before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
+from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.types import I32
+from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.analysis.masked_off_lanes import fills_with_zeros
+from tilewright.simt.analysis.pipelined_loads import is_plain, stepped_matmul, wished_layout
+from tilewright.simt.analysis.pipelined_loops import stages_of
+from tilewright.simt.dialect.attributes import note
 from tilewright.simt.dialect.ops.dot import PlannedDot
 from tilewright.simt.dialect.pipeline_attributes import (
     ALTERNATING,
     DISTANCE,
     IN_TURN,
     KEPT,
+    SHARED,
     STEPS,
     Ahead,
+    selected,
 )
 from tilewright.simt.passes.stage_operands import put_in_shared
-from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
-from tilewright.simt.pipeline.ping_pong import write_phases
+from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander, completes
+from tilewright.simt.pipeline.ping_pong import MIN_IN_FLIGHT, can_alternate, write_phases
+from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
+from tilewright.simt.pipeline.register_budget import (
+    phases_fit,
+    prefetch_distance,
+    register_budget,
+    spare_registers,
+)
 from tilewright.simt.pipeline.serialized_loads import turns
+from tilewright.simt.target.copy_mechanism import REGISTERS, CopyMechanism
+from tilewright.simt.target.simt_target import SimtTarget
 
 
 class _InFlight(NamedTuple):
@@ -56,6 +72,7 @@ class _InFlight(NamedTuple):
     token: Value
 
 
+@completes(REGISTERS)
 class RegisterCopies(Copies):
     """Loads to registers, and stores to shared memory.
 
@@ -70,6 +87,46 @@ class RegisterCopies(Copies):
         self.distance = loop.loop.attributes.pop(DISTANCE)
         self.serialized = loop.loop.attributes.pop(IN_TURN, False)
         self.flying: list[list[_InFlight]] = []
+
+    @classmethod
+    def attributes_of(
+        cls,
+        load: Ahead,
+        mechanism: CopyMechanism,
+        target: SimtTarget,
+        axes: Mapping[Value, AxisInfo],
+    ) -> dict[str, Any] | None:
+        if not isinstance(load, Load) or not is_plain(load):
+            return None
+        shared = wished_layout(load, mechanism, target)
+        return None if shared is None else {SHARED: shared}
+
+    @classmethod
+    def slots(cls, stages: int) -> int:
+        """Return 2: one slot is read while the other is written."""
+        return 2
+
+    @classmethod
+    def decide(
+        cls, loop: For, found: LoopSchedule, target: SimtTarget, options: Mapping[str, Any]
+    ) -> None:
+        """Choose the prefetch distance, and what spares registers."""
+        loads, most = selected(loop), stages_of(loop, options) - 1
+        loop.attributes[DISTANCE] = distance = prefetch_distance(loop, loads, most, target, options)
+        if distance == 1 and target.resources.few_registers:
+            spare_registers(loop, loads, register_budget(loop, target, options), target)
+        if distance < most:
+            note(
+                loop, f"pipelined {distance + 1} deep instead of {most + 1}, for want of registers"
+            )
+        matmul = stepped_matmul(loop, loads, target)
+        if (
+            matmul is not None
+            and distance >= MIN_IN_FLIGHT - 1
+            and can_alternate(loop, matmul, target)
+            and phases_fit(loop, loads, matmul, distance, target, options)
+        ):
+            matmul.attributes[STEPS] = ALTERNATING
 
     def allocate(self, before: Builder) -> None:
         self._share_operands()

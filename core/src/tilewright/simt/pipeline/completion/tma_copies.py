@@ -17,31 +17,37 @@ So a warp waits for others only where it starts copies. The parity of the phases
 index wraps around. In a cluster, each CTA copies a part of a tile that all CTAs need, and
 multicasts it to all: then a slot is empty once the warps of all CTAs have released it.
 
-In warp-specialized partitions (:mod:`.warp_specialize`) the producer's loop has the lines that
-issue copies, with prefetch distance 0: it waits for a slot, and runs ahead of the consumer as far
-as slots are empty. The consumer's loop has the other lines.
+In warp-specialized partitions (:mod:`tilewright.simt.pipeline.warp_specialize`) the producer's loop
+has the lines that issue copies, with prefetch distance 0: it waits for a slot, and runs ahead of
+the consumer as far as slots are empty. The consumer's loop has the other lines.
 
 Where the matmul is asynchronous and only adds to an accumulator, its wait is deferred by one
 iteration, and its slot is released and filled again after that. Where its accumulator is in tensor
-memory, the matmul itself arrives at ``empty`` (:mod:`.resident_accumulator`).
+memory, the matmul itself arrives at ``empty``
+(:mod:`tilewright.simt.pipeline.resident_accumulator`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.memory import DescriptorLoad, DescriptorStore, MakeDescriptor
 from tilewright.ir.types import I1, I32, DescriptorType, element_type
 from tilewright.llvm.emission.registers import storage_size
+from tilewright.passes.analysis.axis import AxisInfo
+from tilewright.simt.analysis.pipelined_loads import wished_layout
 from tilewright.simt.dialect.attributes import CLUSTER, WHOLE, function_of, warps_of
-from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, shared_layout
+from tilewright.simt.dialect.pipeline_attributes import BY, SHARED, Ahead, shared_layout
 from tilewright.simt.dialect.types import BarriersType
 from tilewright.simt.pipeline.defer_matmul_wait import Accumulation, Deferred, defer_wait
-from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander
+from tilewright.simt.pipeline.modulo_expander import Copies, ModuloExpander, completes
 from tilewright.simt.pipeline.resident_accumulator import ResidentAccumulator, resident_matmul
+from tilewright.simt.target.copy_mechanism import BARRIER, CopyMechanism
+from tilewright.simt.target.simt_target import SimtTarget, required
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class SlotGroup:
     at_all: bool
 
 
+@completes(BARRIER)
 class TmaCopies(Copies):
     """TMA copies of a loop that is run by all warps.
 
@@ -81,6 +88,24 @@ class TmaCopies(Copies):
         self.accumulator: ResidentAccumulator | None = None
         self.deferred: Deferred | None = None
         self.running: Value | None = None
+
+    @classmethod
+    def attributes_of(
+        cls,
+        load: Ahead,
+        mechanism: CopyMechanism,
+        target: SimtTarget,
+        axes: Mapping[Value, AxisInfo],
+    ) -> dict[str, Any] | None:
+        if not isinstance(load, DescriptorLoad):
+            return None
+        shared = wished_layout(load, mechanism, target)
+        return None if shared is None else {SHARED: shared}
+
+    @classmethod
+    def extra_bytes(cls, slots: int, target: SimtTarget) -> int:
+        """Return the bytes of two mbarriers for each slot."""
+        return 2 * slots * required(target.mbarriers, target, "mbarriers").bytes
 
     def allocate(self, before: Builder) -> None:
         self.resident = resident_matmul(self.loop.loop, self.loop.target)
