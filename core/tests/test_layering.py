@@ -26,6 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "language": {"ir", "errors", "plugins", "active_target", "recursion"},
     "frontend": {"ir", "language", "errors", "environment", "plugins", "recursion"},
     "passes": {"ir", "errors", "environment"},
+    "derivatives": {"ir", "passes", "reference", "errors"},
     "plugins": {"ir", "errors", "environment", "forks", "child_process"},
     "runtime": {
         "ir",
@@ -33,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
         "language",
         "frontend",
         "passes",
+        "derivatives",
         "plugins",
         "errors",
         "environment",

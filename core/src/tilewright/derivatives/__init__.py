@@ -1,0 +1,1 @@
+"""Derivatives of kernels, as passes from Tile IR to Tile IR."""

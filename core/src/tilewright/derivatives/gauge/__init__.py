@@ -1,0 +1,1 @@
+"""Gauge fixing: references of online softmax loops and rows, which nothing stored depends on."""
