@@ -268,6 +268,7 @@ PACKAGES = (
                 "oracles",
                 "testlib",
                 "kernels",
+                "exact",
                 "cases",
                 "random_programs",
                 "mutation",

@@ -35,7 +35,18 @@ PACKAGE = ROOT / "examples" / "backend_c"
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
 QUICK = () if FULL else ("--quick",)
 PROFILES = (
-    ("core", "math", "memory", "control", "matmul", "descriptors", "fp8", "launch", "autotune")
+    (
+        "core",
+        "math",
+        "memory",
+        "control",
+        "matmul",
+        "descriptors",
+        "fp8",
+        "launch",
+        "autotune",
+        "exact",
+    )
     if FULL
     else ("core",)
 )

@@ -33,6 +33,7 @@ PROFILES = (
         "fp8",
         "launch",
         "autotune",
+        "exact",
     )
     if FULL
     else ("core",)

@@ -21,7 +21,7 @@ DRIVER = "pocl_binary_distribution"
 #: ``TILEWRIGHT_FULL_CONFORMANCE=1`` runs all cases of these profiles, which shows that the claims
 #: hold; else a part of profile core is run: the driver compiles each kernel.
 FULL = os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0")
-PROFILES = ("core", "math", "memory", "control", "launch") if FULL else ("core",)
+PROFILES = ("core", "math", "memory", "control", "launch", "exact") if FULL else ("core",)
 
 #: Prints why OpenCL cannot be used here, and nothing where it can.
 PROBE = """

@@ -45,13 +45,16 @@ def emulation_server() -> fork_server.ForkServer:
     )
 
 
-def emulating(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def emulating(
+    *arguments: str, timeout: float = 900, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a Python program that has an emulated device, or asks for one.
 
     No HIP runtime comes into the process of the tests, nor what names it into its environment.
 
     Args:
         arguments: those of an interpreter.
+        timeout: seconds after which it is ended.
         variables: of its environment, beside those of this process.
     """
     environment = {
@@ -61,7 +64,7 @@ def emulating(*arguments: str, **variables: str) -> subprocess.CompletedProcess[
     }
     for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR"):
         environment.pop(name, None)
-    return emulation_server().run(arguments, env=environment, cwd=ROOT)
+    return emulation_server().run(arguments, env=environment, cwd=ROOT, timeout=timeout)
 
 
 @functools.cache

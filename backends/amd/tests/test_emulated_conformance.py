@@ -21,6 +21,7 @@ PROFILES = (
     "descriptors",
     "fp8",
     "launch",
+    "exact",
 )
 #: Loads that were moved behind a barrier; a lock whose data came late; words at odd addresses;
 #: registers that are exchanged; small quotients; 16 bits; prints; waits at the top of a loop for
@@ -120,6 +121,41 @@ def test_random_programs(tmp_path: Path) -> None:
     assert done.returncode == 0 and "10 programs, 0 failing" in done.stdout, (
         done.stdout + done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "names", "counts"),
+    [
+        (
+            "gfx942",
+            ("prefix sum: blocks of 256", "softmax: online, blocks of 64", "softmax: padding"),
+            "pairs equal 2/2, bugs caught 1/1",
+        ),
+        (
+            "gfx1100:lockstep",
+            ("matmul of float16: blocks of (64*", "group_scale: group", "prefix: carry"),
+            "pairs equal 1/1, bugs caught 2/2",
+        ),
+    ],
+)
+def test_exact_mode(target: str, names: tuple[str, ...], counts: str) -> None:
+    compared = compare(target, *(part for name in names for part in ("--only", name)))
+    assert counts in compared
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1100:lockstep"])
+def test_every_comparison_in_exact_mode(target: str) -> None:
+    assert "pairs equal 71/71, atomic pairs equal 6/6, bugs caught 17/17" in compare(
+        target, timeout=3600
+    )
+
+
+def compare(target: str, *arguments: str, timeout: float = 900) -> str:
+    command = ("-m", "tilewright_conformance.exact", "--backend", "amd", "--emulate", target)
+    done = emulating(*command, *arguments, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
