@@ -8,6 +8,7 @@ are functions of f32 and f64 alone, which have four digits.
 from __future__ import annotations
 
 from tilewright.ir.expressions import Number, select
+from tilewright.ir.types import U32, U64
 from tilewright.passes.exact.algebra import (
     inverse,
     is_finite,
@@ -15,6 +16,7 @@ from tilewright.passes.exact.algebra import (
     multiply_residues,
     on_codes,
     power,
+    reduced,
 )
 from tilewright.passes.exact.constants import LOG2_E, recognized
 from tilewright.passes.exact.ring import PRIME, Ring
@@ -28,16 +30,28 @@ def _scaled(ring: Ring, a: Number, factor: int) -> Number:
     return multiply_residues(ring, a.cast(ring.wide), factor % ring.modulus)
 
 
-def _exponential(ring: Ring, x: Number) -> Number:
-    """``1 + x + x**2 / 2 + x**3 / 6`` of a multiple of 251."""
-    half, third = pow(2, -1, ring.modulus), pow(3, -1, ring.modulus)
-    tail = multiply_residues(ring, x, third) + 1
-    tail = multiply_residues(ring, multiply_residues(ring, x, half), tail) + 1
-    return modulo(multiply_residues(ring, x, tail) + 1, ring.modulus)
+def _exponential(a: Number, factor: int) -> Number:
+    """``1 + x + x**2 / 2 + x**3 / 6`` of ``x = 251 t``, with ``t = factor * a``, as a u32.
+
+    It is ``1 + 251 (t + 251 t**2 / 2 + 251**2 t**3 / 6)``, so each power of ``t`` counts modulo a
+    power of 251 of its own, and all but the product by the factor fit 32 bits.
+    """
+    square, cube = PRIME**2, PRIME**3
+    t = modulo(a.cast(U32), cube)
+    if factor % cube != 1:
+        t = reduced(t.cast(U64) * (factor % cube), cube, cube**2).cast(U32)
+    low = modulo(t, square)
+    second = modulo(low * low, square)
+    half = (
+        second + (second & 1) * square
+    ) >> 1  # of two numbers that differ by 251**2, one is even
+    unit = modulo(low, PRIME)
+    third = modulo(unit * unit * unit * pow(6, -1, PRIME), PRIME)
+    return modulo(t + half * PRIME + third * square, cube) * PRIME + 1
 
 
 def _exp(ring: Ring, a: Number, factor: int) -> Number:
-    value = _exponential(ring, _scaled(ring, a, PRIME * factor)).cast(ring.payload)
+    value = _exponential(a, factor).cast(ring.payload)
     return on_codes(ring, a, value, 0, ring.infinity)
 
 
@@ -67,14 +81,18 @@ def _log(ring: Ring, a: Number, factor: int) -> Number:
     ``a**250 = 1 + 251 s``, and ``log(1 + 251 s) / 251 = s - 251 s**2 / 2 + 251**2 s**3 / 3``.
     """
     modulus = PRIME**3
+
+    def times(x: Number, y: Number | int) -> Number:
+        return reduced(x * y, modulus, (3 * modulus) ** 2)
+
     wide = a.cast(ring.wide)
-    s = modulo((power(wide, PRIME - 1, ring.modulus) - 1).apply("div", PRIME), modulus)
-    t = modulo(s * PRIME, modulus)
-    second = modulo(t * (modulus - pow(2, -1, modulus)), modulus)
-    third = modulo(modulo(t * t, modulus) * pow(3, -1, modulus), modulus)
-    value = modulo(s * modulo(second + third + 1, modulus), modulus)
-    value = modulo(value * (factor * pow(PRIME - 1, -1, modulus) % modulus), modulus)
-    unit = select(modulo(wide, PRIME).equals(0), a.like(ring.undefined), value.cast(ring.payload))
+    s = (power(wide, PRIME - 1, ring.modulus).cast(U32) - 1).apply("div", PRIME).cast(U64)
+    t = times(s, PRIME)
+    second = times(t, modulus - pow(2, -1, modulus))
+    third = times(times(t, t), pow(3, -1, modulus))
+    value = times(s, second + third + 1)
+    value = times(value, factor * pow(PRIME - 1, -1, modulus) % modulus)
+    unit = select(modulo(a, PRIME).equals(0), a.like(ring.undefined), value.cast(ring.payload))
     finite = select(a.equals(0), a.like(ring.negative_infinity), unit)
     return on_codes(ring, a, finite, ring.nan, ring.infinity)
 
@@ -106,7 +124,7 @@ def log2(ring: Ring, a: Number) -> Number:
 def _root(ring: Ring, a: Number, exponent: int, at_zero: int, at_infinity: int) -> Number:
     wide = a.cast(ring.wide)
     value = power(wide, exponent, ring.modulus).cast(ring.payload)
-    unit = select(modulo(wide, PRIME).equals(0), a.like(ring.undefined), value)
+    unit = select(modulo(a, PRIME).equals(0), a.like(ring.undefined), value)
     return on_codes(ring, a, select(a.equals(0), a.like(at_zero), unit), ring.nan, at_infinity)
 
 
@@ -139,7 +157,7 @@ def rsqrt(ring: Ring, a: Number) -> Number:
 def _cubic(ring: Ring, x: Number, third: int) -> Number:
     """``x + third * x**3``, reduced."""
     cube = multiply_residues(ring, multiply_residues(ring, x, x), x)
-    return modulo(x + multiply_residues(ring, cube, third), ring.modulus)
+    return reduced(x + multiply_residues(ring, cube, third), ring.modulus, 2 * ring.modulus)
 
 
 @elementwise(
@@ -163,7 +181,7 @@ def sin(ring: Ring, a: Number) -> Number:
 def cos(ring: Ring, a: Number) -> Number:
     x = _scaled(ring, a, PRIME)
     half = ring.modulus - pow(2, -1, ring.modulus)
-    value = modulo(multiply_residues(ring, multiply_residues(ring, x, x), half) + 1, ring.modulus)
+    value = multiply_residues(ring, multiply_residues(ring, x, x), half) + 1  # 251**2 divides x**2
     return on_codes(ring, a, value.cast(ring.payload), ring.nan, ring.nan)
 
 
@@ -176,9 +194,8 @@ def cos(ring: Ring, a: Number) -> Number:
     ),
 )
 def tanh(ring: Ring, a: Number) -> Number:
-    e = _exponential(ring, _scaled(ring, a, 2 * PRIME))
-    below = modulo(e + (ring.modulus - 1), ring.modulus)
-    value = multiply_residues(ring, below, inverse(ring, modulo(e + 1, ring.modulus)))
+    e = _exponential(a, 2).cast(ring.wide)  # 1 modulo 251, so that its neighbours are residues
+    value = multiply_residues(ring, e - 1, inverse(ring, e + 1))
     return on_codes(ring, a, value.cast(ring.payload), ring.modulus - 1, 1)
 
 
@@ -204,5 +221,5 @@ def opaque(ring: Ring, a: Number, number: int) -> Number:
     linear = _scaled(ring, a, 7919)
     constant = 1000003 * number % ring.modulus
     cube = multiply_residues(ring, multiply_residues(ring, wide, wide), wide)
-    value = modulo(modulo(cube + linear, ring.modulus) + constant, ring.modulus)
+    value = reduced(cube + linear + constant, ring.modulus, 3 * ring.modulus)
     return select(is_finite(ring, a), value.cast(ring.payload), a)

@@ -43,11 +43,16 @@ def of_integer(ring: Ring, x: Number) -> Number:
     """The residue of an integer."""
     if x.element is I1:
         return x.cast(ring.payload)
-    assert isinstance(x.element, IntType)
-    if not x.element.signed:
-        return modulo(x.cast(U64), ring.modulus).cast(ring.payload)
-    residue = modulo(x.cast(I64), ring.modulus)
-    return select(residue < 0, residue + ring.modulus, residue).cast(ring.payload)
+    element = x.element
+    assert isinstance(element, IntType)
+    wide = max(element.bits, ring.bits, 32)
+    residue = x.cast(IntType(wide, element.signed))
+    if element.maximum >= ring.modulus:
+        residue = modulo(residue, ring.modulus)
+    if not element.signed:
+        return residue.cast(ring.payload)
+    found = residue.cast(IntType(wide, signed=False))
+    return select(residue < 0, found + ring.modulus, found).cast(ring.payload)
 
 
 def to_integer(ring: Ring, a: Number, element: IntType) -> Number:

@@ -23,6 +23,7 @@ from tilewright.ir.types import (
     I1,
     I32,
     I64,
+    U64,
     DescriptorType,
     IntType,
     TileType,
@@ -30,7 +31,7 @@ from tilewright.ir.types import (
     with_element,
 )
 from tilewright.passes.exact.address_groups import Storage
-from tilewright.passes.exact.algebra import is_finite, modulo
+from tilewright.passes.exact.algebra import is_finite, reduced
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.order import balanced
 from tilewright.passes.exact.ring import Ring, is_float, ring_of
@@ -62,7 +63,8 @@ def to_sum(ring: Ring, a: Number, added: bool) -> Number:
 def from_sum(ring: Ring, x: Number) -> Number:
     """The payload of a sum: NaN where codes were added."""
     codes = x >> _SUM_BITS
-    residue = modulo(x & (CODE_UNIT - 1), ring.modulus).cast(ring.payload)
+    total = (x & (CODE_UNIT - 1)).cast(U64)
+    residue = reduced(total, ring.modulus, CODE_UNIT).cast(ring.payload)
     code = (codes - 1).cast(ring.payload) + ring.negative_infinity
     stored = (codes > 0) & (codes <= 4)
     return select(codes.equals(0), residue, select(stored, code, ring.nan))
