@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Value
+from tilewright.ir.core import Operation, Value
 from tilewright.ir.expressions import Number
 from tilewright.ir.types import Type
 from tilewright.passes.exact.address_groups import AddressGroups
@@ -37,7 +37,7 @@ class ExactOptions:
     @property
     def name(self) -> str:
         """A text that identifies the rewritten code, for cache keys."""
-        return f"exact 1 carry={self.carry} dot={self.dot}"
+        return f"exact 2 carry={self.carry} dot={self.dot}"
 
 
 class ExactContext(Protocol):
@@ -54,6 +54,14 @@ class ExactContext(Protocol):
     groups: AddressGroups
     values: dict[Value, Value]
     builder: Builder
+
+    def type_of(self, value: Value) -> Type:
+        """The type of a value in the new module."""
+        ...
+
+    def append(self, operation: Operation) -> None:
+        """Append the new form of an operation."""
+        ...
 
     def payload_type(self, type_: Type) -> Type:
         """A float type as that of its payloads; others as they are, tiles element by element."""

@@ -1,8 +1,6 @@
-"""Dots of payloads by balanced digits to base 251, in the target's own dot instructions.
+"""Dots of payloads by balanced digits (:mod:`.digits`), in the target's own dot instructions.
 
-A digit is at most 125 in magnitude, which i8 and every float from bf16 up hold exactly; of fp8 it
-is divided into two digits to base 16. Integers accumulate exactly, in i32, or in f32 as far as they
-stay below 2^24. The accumulator's digits enter the dots of their weight.
+A dot for each pair of digits; the digits of the accumulator enter the dots of their weight.
 """
 
 from __future__ import annotations
@@ -12,189 +10,173 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.core import Region, Value
-from tilewright.ir.expressions import Number, select
+from tilewright.ir.expressions import Number
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.types import (
-    F32,
-    F64,
-    I8,
-    I32,
-    I64,
-    U32,
-    FloatType,
-    TileType,
-    Type,
-    element_type,
-    shape_of,
-    with_element,
+from tilewright.ir.types import FloatType, TileType, element_type, shape_of, with_element
+from tilewright.passes.exact.digits import (
+    DigitOperand,
+    DigitPlan,
+    accumulator_digit,
+    codes_of_maxima,
+    is_nan,
+    operand_digit,
+    plan_digits,
+    residue_of_sums,
+    with_codes,
 )
-from tilewright.passes.exact.algebra import is_finite, larger, modulo
-from tilewright.passes.exact.conversion import of_integer
 from tilewright.passes.exact.errors import ExactModeError
-from tilewright.passes.exact.ring import PRIME, Ring, ring_of
+from tilewright.passes.exact.ring import PRIME, ring_of
 from tilewright.passes.exact.rules import touches_floats, whole
-from tilewright.passes.math.float_formats import max_finite
+from tilewright.passes.rewriter import constant_of
 
 if TYPE_CHECKING:
     from tilewright.passes.exact.context import ExactContext
 
-#: The largest magnitude of a digit to base 251, and of its digits to base 16.
-_DIGIT, _HALF_DIGIT = PRIME // 2, 8
 #: Terms along K that fp8 instructions may accumulate at their reduced precision.
 _IMPRECISE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class DotOperand:
-    """Operand a or b of a dot.
+class DotPayloads:
+    """The operands of a dot in the new module.
 
     Attributes:
-        payloads: its tile of payloads.
-        ring: their ring.
-        float: the float type that holds its digits in a native dot.
+        a, b: tiles of payloads.
+        attributes: of a dot in the operands' own floats.
     """
 
-    payloads: Value
-    ring: Ring
-    float: FloatType
-
-
-def digit(ring: Ring, a: Number, position: int) -> Number:
-    """A balanced digit of a payload, as an i32; 0 of codes."""
-    raised = select(a > ring.half, a - (ring.half + 1), a + ring.half)
-    wide = raised.cast(U32) if ring.bits >= 32 else raised
-    upper = wide.apply("div", PRIME**position) if position else wide
-    found = (modulo(upper, PRIME) if position < ring.digits - 1 else upper).cast(I32)
-    return select(is_finite(ring, a), found - _DIGIT, 0)
-
-
-def _half_digit(ring: Ring, a: Number, position: int) -> Number:
-    """The lower or upper digit to base 16 of an fp8 payload's digit, -8 to 8."""
-    found = digit(ring, a, 0) + _HALF_DIGIT
-    upper = found >> 4
-    return upper if position else found - (upper << 4) - _HALF_DIGIT
-
-
-def recombined(ring: Ring, scales: Sequence[int], *parts: Number) -> Number:
-    """The residue of the sum of integers times scales."""
-    total: Number | None = None
-    for scale, part in zip(scales, parts, strict=True):
-        term = part.cast(I32).cast(I64) * scale
-        total = term if total is None else total + term
-    assert total is not None
-    return of_integer(ring, total)
-
-
-def _with_codes(ring: Ring, source: Ring, found: Number, a: Number, b: Number, c: Number) -> Number:
-    """The result where a row, a column (by their largest payload) or c has codes.
-
-    NaN in a row or a column makes NaN; an infinity there has no defined result.
-    """
-    both = larger(a, b)
-    code = select(both.equals(source.nan), found.like(ring.nan), ring.undefined)
-    code = select(c.equals(ring.undefined), c, code)
-    return select(both < source.modulus, select(is_finite(ring, c), found, c), code)
+    a: Value
+    b: Value
+    attributes: dict[str, Any]
 
 
 def digit_dot(
-    rewriter: ExactContext,
-    a: DotOperand,
-    b: DotOperand,
-    c: Value,
-    ring: Ring,
-    attributes: dict[str, Any],
+    context: ExactContext, plan: DigitPlan, operands: DotPayloads, c: Value, *, from_zero: bool
 ) -> Value:
-    """Append ``a @ b + c`` over payloads; ``c`` and the result are payloads of ``ring``."""
-    builder, result = rewriter.builder, c.type
-    assert isinstance(result, TileType)
-    native = rewriter.options.dot == "native"
-    narrow = native and a.ring.digits == b.ring.digits == 1
-    base, magnitude = (16, _HALF_DIGIT) if narrow else (PRIME, _DIGIT)
-    if not (_holds(a.float, magnitude) and _holds(b.float, magnitude)):
-        native = narrow = False
-        base, magnitude = PRIME, _DIGIT
-    left, right = (_digits(rewriter, operand, narrow) for operand in (a, b))
-    pairs = min(len(left), len(right), 2 if narrow else ring.digits)
-    terms = shape_of(a.payloads.type)[-1] * pairs
-    accumulator: Type = F64 if a.float is F64 else F32
-    limit = 1 << (53 if accumulator is F64 else 24)
-    if terms * magnitude**2 + _DIGIT >= limit:
-        native = False
-        if narrow:
-            left, right, base = (*(_digits(rewriter, o, False) for o in (a, b)), PRIME)
-    if not native:
-        accumulator = I32
-        if terms * _DIGIT**2 + _DIGIT >= 1 << 31:
-            raise ExactModeError(
-                "a dot has too many terms along K for exact accumulation in i32",
-                "use a block of at most 32,768 along K",
-                builder.location,
-            )
-    kinds = (a.float, b.float) if native else (I8, I8)
-    parts = {
-        PRIME**place: rewriter.formula(
-            ("digit", ring.bits, place, accumulator),
-            lambda x, place=place: digit(ring, x, place).cast(accumulator),
-            [c],
-            accumulator,
+    """Append ``a @ b + c`` over payloads; ``c`` and the result are payloads of the plan's ring.
+
+    Args:
+        from_zero: whether ``c`` is zero.
+    """
+    like = c.type
+    assert isinstance(like, TileType)
+    if shape_of(operands.a.type)[-1] > plan.capacity:
+        raise ExactModeError(
+            "a dot has too many terms along K for exact accumulation in i32",
+            f"use a block of at most {plan.capacity:,} along K",
+            context.builder.location,
         )
-        for place in range(ring.digits)
-    }
-    zero: Value | None = None
-    for i, u in enumerate(left):
-        for j, v in enumerate(right):
-            scale = base ** (i + j)
-            if not scale % ring.modulus:
-                continue
-            if scale not in parts and zero is None:
-                zero = builder.constant_like(with_element(result, accumulator), 0)
-            parts[scale] = builder.dot(
-                _cast(builder, u, kinds[0]),
-                _cast(builder, v, kinds[1]),
-                parts.get(scale, zero),
-                **(attributes if native else {}),
+    sums: dict[int, Value] = {}
+    if not from_zero:
+        sums = {
+            PRIME**place: context.formula(
+                ("accumulator digit", plan.ring.bits, place, plan.accumulator),
+                lambda x, place=place: accumulator_digit(plan, x, place),
+                [c],
+                plan.accumulator,
             )
-    scales = tuple(parts)
-    found = rewriter.formula(
-        ("recombined", ring.bits, scales, accumulator),
-        lambda *sums: recombined(ring, scales, *sums),
-        [*parts.values()],
-        ring.payload,
+            for place in range(plan.ring.digits)
+        }
+    add_products(context, plan, operands, sums, like)
+    maxima: Sequence[Value] = ()
+    if not plan.is_native:
+        maxima = spread_maxima(context, line_maxima(context, operands.a, operands.b), like)
+    return residue(context, plan, sums, None if from_zero else c, maxima, adds_c=False)
+
+
+def add_products(
+    context: ExactContext,
+    plan: DigitPlan,
+    operands: DotPayloads,
+    sums: dict[int, Value],
+    like: TileType,
+) -> None:
+    """Append the dots of all pairs of digits, and update the sums by weight.
+
+    Args:
+        like: a type of the result's shape.
+    """
+    builder = context.builder
+    digits = [
+        [
+            context.formula(
+                ("operand digit", plan.a, plan.b, plan.accumulator, is_a, place),
+                lambda x, is_a=is_a, place=place: operand_digit(plan, is_a, x, place),
+                [payloads],
+                kind,
+            )
+            for place in range(count)
+        ]
+        for is_a, payloads, kind, count in zip(
+            (True, False), (operands.a, operands.b), plan.kinds, plan.counts, strict=True
+        )
+    ]
+    attributes = operands.attributes if plan.is_native else {}
+    for i, j, weight in plan.products:
+        if weight not in sums:
+            sums[weight] = builder.constant_like(with_element(like, plan.accumulator), 0)
+        sums[weight] = builder.dot(digits[0][i], digits[1][j], sums[weight], **attributes)
+
+
+def residue(
+    context: ExactContext,
+    plan: DigitPlan,
+    sums: dict[int, Value],
+    c: Value | None,
+    maxima: Sequence[Value],
+    *,
+    adds_c: bool,
+) -> Value:
+    """Append the payload of sums by weight.
+
+    Args:
+        c: the payload of the accumulator; None where it is known to be zero.
+        maxima: the largest payloads of each row and column, in the result's shape, where digits
+            are in i8; empty where sums hold no codes.
+        adds_c: whether the sums lack ``c``.
+    """
+    weights = tuple(sums)
+    n = len(weights)
+
+    def written(*numbers: Number) -> Number:
+        own, rest = numbers[:n], list(numbers[n:])
+        number = None if c is None else rest.pop(0)
+        limit, ring = plan.limit, plan.ring
+        found = residue_of_sums(ring, weights, limit, own, number if adds_c else None)
+        if plan.is_native:
+            second = weights.index(16 if plan.is_narrow else PRIME)
+            flags = is_nan(own[second]), is_nan(own[weights.index(1)])
+        elif rest:
+            flags = codes_of_maxima(plan, rest[0], rest[1])
+        else:
+            assert number is not None
+            is_coded = number >= ring.modulus
+            return with_codes(ring, found, is_coded, number.equals(ring.nan), number)
+        return with_codes(ring, found, *flags, number)
+
+    key = ("residue", plan.a, plan.b, plan.ring.bits, plan.accumulator, weights)
+    operands = [*sums.values(), *(() if c is None else (c,)), *maxima]
+    return context.formula(
+        (*key, c is not None, len(maxima), adds_c), written, operands, plan.ring.payload
     )
-    source = a.ring if a.ring.bits >= b.ring.bits else b.ring
-    rows = _spread(builder, _maximum(builder, a.payloads, result.rank - 1), result.rank - 1, result)
-    columns = _spread(
-        builder, _maximum(builder, b.payloads, result.rank - 2), result.rank - 2, result
-    )
-    return rewriter.formula(
-        ("codes of a dot", ring.bits, source.bits),
-        lambda *numbers: _with_codes(ring, source, *numbers),
-        [found, rows, columns, c],
-        ring.payload,
-    )
 
 
-def _holds(element: FloatType, magnitude: int) -> bool:
-    """Return whether a float type has all integers up to a magnitude; f8e4b15 ends below 2."""
-    return magnitude <= min(2 << element.mantissa, max_finite(element))
-
-
-def _digits(rewriter: ExactContext, operand: DotOperand, narrow: bool) -> list[Value]:
-    ring, write = operand.ring, _half_digit if narrow else digit
+def line_maxima(context: ExactContext, a: Value, b: Value) -> list[Value]:
+    """The largest payload of each row of ``a`` and of each column of ``b``."""
+    rank = len(shape_of(a.type))
     return [
-        rewriter.formula(
-            (write.__name__, ring.bits, place),
-            lambda x, place=place: write(ring, x, place),
-            [operand.payloads],
-            I32,
-        )
-        for place in range(2 if narrow else ring.digits)
+        _maximum(context.builder, payloads, axis)
+        for payloads, axis in ((a, rank - 1), (b, rank - 2))
     ]
 
 
-def _cast(builder: Any, digits: Value, element: Type) -> Value:
-    found: Value = builder.cast(digits, result=with_element(digits.type, element))
-    return found
+def spread_maxima(context: ExactContext, maxima: Sequence[Value], like: TileType) -> list[Value]:
+    """The maxima of rows and columns in a result's shape."""
+    axes = (like.rank - 1, like.rank - 2)
+    return [
+        _spread(context.builder, value, axis, like)
+        for value, axis in zip(maxima, axes, strict=True)
+    ]
 
 
 def _maximum(builder: Any, payloads: Value, axis: int) -> Value:
@@ -213,26 +195,38 @@ def _spread(builder: Any, value: Value, axis: int, like: TileType) -> Value:
     return found
 
 
+def plan_of_dot(way: str, operation: Dot) -> DigitPlan:
+    """The digits of a dot of the module on floats."""
+    left, right = (element_type(value.type) for value in (operation.a, operation.b))
+    assert isinstance(left, FloatType) and isinstance(right, FloatType)
+    a, b = (DigitOperand(ring_of(kind), kind) for kind in (left, right))
+    return plan_digits(way, a, b, ring_of(operation.c.type), shape_of(operation.a.type)[-1])
+
+
+def payloads_of_dot(context: ExactContext, operation: Dot) -> DotPayloads:
+    """The operands of a dot of the module on floats."""
+    a, b = context.payloads((operation.a, operation.b))
+    attributes: dict[str, Any] = {"precision": operation.precision}
+    left = element_type(operation.a.type)
+    assert isinstance(left, FloatType)
+    if left.is_fp8:
+        attributes["max_imprecise"] = min(operation.max_imprecise or _IMPRECISE, _IMPRECISE)
+    return DotPayloads(a, b, attributes)
+
+
+def is_zero(value: Value) -> bool:
+    """Return whether a value of the module on floats is a constant zero."""
+    return bool(constant_of(value) == 0)
+
+
 @whole(
     "dot",
     "the residue of a @ b + c, exactly; undefined where an infinity meets it",
     keeps=("any order, tiling and split of the terms along K",),
     applies=touches_floats,
 )
-def dot(rewriter: ExactContext, operation: Dot) -> list[Value]:
-    a, b, c = rewriter.payloads(operation.operands)
-    left, right = (element_type(value.type) for value in (operation.a, operation.b))
-    assert isinstance(left, FloatType) and isinstance(right, FloatType)
-    attributes: dict[str, Any] = {"precision": operation.precision}
-    if left.is_fp8:
-        attributes["max_imprecise"] = min(operation.max_imprecise or _IMPRECISE, _IMPRECISE)
-    return [
-        digit_dot(
-            rewriter,
-            DotOperand(a, ring_of(left), left),
-            DotOperand(b, ring_of(right), right),
-            c,
-            ring_of(operation.c.type),
-            attributes,
-        )
-    ]
+def dot(context: ExactContext, operation: Dot) -> list[Value]:
+    plan = plan_of_dot(context.options.dot, operation)
+    (c,) = context.payloads([operation.c])
+    operands = payloads_of_dot(context, operation)
+    return [digit_dot(context, plan, operands, c, from_zero=is_zero(operation.c))]

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.expressions import Number
+from tilewright.ir.ops.control import For
 from tilewright.ir.types import (
     DescriptorType,
     FloatType,
@@ -23,6 +24,7 @@ from tilewright.ir.types import (
     with_element,
 )
 from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_address
+from tilewright.passes.exact.carried_sums import accumulators_of, loop_of_sums
 from tilewright.passes.exact.context import ExactOptions
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.ring import is_float
@@ -139,14 +141,22 @@ class ExactRewriter:
     def _fill(self, old: Region, made: Region) -> None:
         with self.builder.at_region(made):
             for operation in old:
-                self.builder.location = operation.location
-                results = self._operation(operation)
-                for before, after in zip(operation.results, results, strict=True):
-                    after.name = after.name or before.name
-                    self.values[before] = after
+                self.append(operation)
+
+    def append(self, operation: Operation) -> None:
+        """Append the new form of an operation."""
+        self.builder.location = operation.location
+        results = self._operation(operation)
+        for before, after in zip(operation.results, results, strict=True):
+            after.name = after.name or before.name
+            self.values[before] = after
 
     def _operation(self, operation: Operation) -> list[Value]:
-        if is_converted(self, operation) and touches_floats(operation):
+        if isinstance(operation, For) and (
+            accumulators := accumulators_of(operation, self.options.dot)
+        ):
+            results = loop_of_sums(self, operation, accumulators)
+        elif is_converted(self, operation) and touches_floats(operation):
             results = access(self, operation)
         elif rule := rule_of(operation) if touches_floats(operation) else None:
             results = rule.emit(self, operation)

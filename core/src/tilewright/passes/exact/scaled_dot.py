@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from tilewright.ir.core import Value
 from tilewright.ir.expressions import Number, select
 from tilewright.ir.ops.linear import DotScaled
-from tilewright.ir.types import BF16, U8, U32, TileType, element_type
+from tilewright.ir.types import BF16, U8, U32, TileType, element_type, shape_of
 from tilewright.passes.exact.algebra import multiply, multiply_residues
 from tilewright.passes.exact.conversion import between_rings
-from tilewright.passes.exact.digit_dot import DotOperand, digit_dot
+from tilewright.passes.exact.digit_dot import DotPayloads, digit_dot, is_zero
+from tilewright.passes.exact.digits import DigitOperand, DigitPlan, plan_digits
 from tilewright.passes.exact.ring import Ring, ring, ring_of
 from tilewright.passes.exact.rules import whole
 
@@ -89,7 +90,7 @@ def _spread_scale(rewriter: ExactContext, scale: Value, like: TileType, along_ro
 
 def _operand(
     rewriter: ExactContext, operation: DotScaled, value: Value, scale: Value | None, is_a: bool
-) -> DotOperand:
+) -> Value:
     target = ring(32)
     format_, pack_k = (
         (operation.a_format, operation.a_pack_k)
@@ -131,7 +132,26 @@ def _operand(
             [payloads, factors],
             target.payload,
         )
-    return DotOperand(payloads, target, BF16)
+    return payloads
+
+
+def plan_of_scaled_dot(way: str, operation: DotScaled) -> DigitPlan:
+    """The digits of a block-scaled dot of the module on floats."""
+    operand = DigitOperand(ring(32), BF16)
+    return plan_digits(way, operand, operand, ring_of(operation.c.type), terms_of(operation))
+
+
+def terms_of(operation: DotScaled) -> int:
+    """The number of terms along K of a block-scaled dot."""
+    pack = 2 if operation.a_format == "e2m1" and operation.a_pack_k else 1
+    return shape_of(operation.a.type)[-1] * pack
+
+
+def payloads_of_scaled_dot(context: ExactContext, operation: DotScaled) -> DotPayloads:
+    """The operands of a block-scaled dot of the module on floats, times their scales."""
+    a = _operand(context, operation, operation.a, operation.a_scale, True)
+    b = _operand(context, operation, operation.b, operation.b_scale, False)
+    return DotPayloads(a, b, {})
 
 
 @whole(
@@ -140,8 +160,8 @@ def _operand(
     keeps=("a scaled operand is its elements times its scales",),
     digitwise=True,
 )
-def dot_scaled(rewriter: ExactContext, operation: DotScaled) -> list[Value]:
-    (c,) = rewriter.payloads([operation.c])
-    a = _operand(rewriter, operation, operation.a, operation.a_scale, True)
-    b = _operand(rewriter, operation, operation.b, operation.b_scale, False)
-    return [digit_dot(rewriter, a, b, c, ring_of(operation.c.type), {})]
+def dot_scaled(context: ExactContext, operation: DotScaled) -> list[Value]:
+    plan = plan_of_scaled_dot(context.options.dot, operation)
+    (c,) = context.payloads([operation.c])
+    operands = payloads_of_scaled_dot(context, operation)
+    return [digit_dot(context, plan, operands, c, from_zero=is_zero(operation.c))]
