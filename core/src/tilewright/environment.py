@@ -69,6 +69,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "off or exact",
         "exact: exclude configurations that compute something else than the first one",
     ),
+    "TILEWRIGHT_AUTOTUNE_INVARIANT": (
+        "0 or 1",
+        "1: all configurations of a kernel compute the same bits, for all batch sizes",
+    ),
     "TILEWRIGHT_TUNING_PATH": ("files and folders", "tuning records that come with libraries"),
     "TILEWRIGHT_PRINT_AUTOTUNING": (
         "0 or 1",

@@ -81,7 +81,7 @@ def merge(records: Iterable[Record]) -> list[Record]:
     """Merge records with the same identity.
 
     Every configuration keeps its shortest median, and the overall best is the best; the result is
-    complete if one record is.
+    complete if one record is. Of invariant tunings with different bits the first one counts.
     """
     found: dict[str, Record] = {}
     for record in records:
@@ -91,6 +91,8 @@ def merge(records: Iterable[Record]) -> list[Record]:
 
 
 def _both(one: Record, other: Record) -> Record:
+    if one.signature != other.signature:  # the bits of one of them, which is the first
+        return one
     timings = dict(one.timings)
     for text, times in other.timings.items():
         if text not in timings or times[0] < timings[text][0]:

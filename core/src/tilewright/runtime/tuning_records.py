@@ -172,6 +172,26 @@ def keep(record: Record) -> bool:
     return True
 
 
+def keep_first(record: Record) -> Record:
+    """Write a record unless its identity has one, and return the one that is kept.
+
+    Of several processes that call this at once, all return the same record. Where the directory
+    cannot be written, warn, and return the given record.
+    """
+    path = directory() / f"{record.identity}.json"
+    try:
+        private_folder.write_first(
+            path, json.dumps(asdict(record), indent=1).encode(), default_directory()
+        )
+        with contextlib.suppress(ValueError, RecursionError):
+            return _own(path)
+        keep(record)  # in the place of a damaged one
+        return record
+    except OSError as error:
+        warn_user(f"the bits of invariant launches of {record.kernel} cannot be kept ({error})")
+        return record
+
+
 def own_records() -> Iterator[Record]:
     """Return this machine's records."""
     for path in sorted(directory().glob("*.json")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from tilewright.runtime.options import option_key
 from tilewright.runtime.storage.cache_keys import stable_text
 
 #: The launch options that a configuration has as attributes.
-OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "invariant")
 
 
 class Config:
@@ -22,6 +23,7 @@ class Config:
         pre_hook: called with a dict of all arguments before each launch of this configuration.
         ir_override: path of a file of Tile IR text that is compiled in place of the kernel's
             source.
+        invariant: the launch option of this name; None for the launch's own.
 
     Raises:
         ConfigError: another keyword is given, or ``kwargs`` is no dictionary by name.
@@ -36,6 +38,7 @@ class Config:
         maxnreg: int | None = None,
         pre_hook: Callable[[dict[str, Any]], Any] | None = None,
         ir_override: str | None = None,
+        invariant: bool | None = None,
         **unknown: Any,
     ) -> None:
         for name in unknown:
@@ -57,6 +60,7 @@ class Config:
         )
         self.pre_hook = pre_hook
         self.ir_override = ir_override
+        self.invariant = invariant
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         defaults = {
@@ -67,6 +71,7 @@ class Config:
             "maxnreg": None,
             "pre_hook": None,
             "ir_override": None,
+            "invariant": None,
         }
         self.__dict__.update({**defaults, **state})
 
@@ -90,7 +95,7 @@ class Config:
         options = {
             name: getattr(self, name)
             for name in OPTIONS
-            if name != "ir_override" or self.ir_override is not None
+            if name != "invariant" and (name != "ir_override" or self.ir_override is not None)
         }
         return ", ".join(
             f"{name}: {value}" for name, value in (*self.kwargs.items(), *options.items())
@@ -98,6 +103,16 @@ class Config:
 
     def __repr__(self) -> str:
         return f"Config({self})"
+
+
+def made_invariant(config: Config) -> Config:
+    """Return a configuration with the launch option ``invariant``."""
+    if config.invariant:
+        return config
+    made = copy.copy(config)
+    made.kwargs = dict(config.kwargs)
+    made.invariant = True
+    return made
 
 
 def check_configs(configs: Any, source: str) -> list[Config]:

@@ -1,4 +1,4 @@
-"""Copies of a launch's arguments that hold payloads, for exact launches."""
+"""Copies of a launch's arguments, for launches on other numbers than the program's."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from tilewright.runtime.exact.payloads import embed, float_type
 from tilewright.runtime.exact.surroundings import Surrounded
 
 
-class EmbeddedArguments:
-    """The initial contents of a launch's arrays: payloads of their numbers.
+class ArgumentCopies:
+    """Copies of a launch's arguments, whose arrays have drawn payloads around them."""
 
-    Drawn payloads surround each array, so that a read past its end is seen.
-    """
+    #: Subject of the error that an array cannot be copied.
+    copier = "this launch"
 
-    def __init__(self, *, holds_payloads: bool) -> None:
-        """Begin.
-
-        Args:
-            holds_payloads: whether the arrays hold payloads already.
-        """
+    def __init__(self, seed: int = 0) -> None:
         import numpy as np
 
-        self._holds_payloads = holds_payloads
-        self._rng = np.random.default_rng(0)
+        self.rng = np.random.default_rng(seed)
         self._contents: dict[int, Surrounded] = {}
+
+    def contents(self, array: Any) -> Any:
+        """Return the elements of the copies of an array."""
+        return array
 
     def copies(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Surrounded]]:
         """Copy arguments by name; return the copies, and the arrays among them by name.
@@ -63,10 +61,30 @@ class EmbeddedArguments:
         if found is None:
             if not (is_numpy_array(array) or hasattr(array, "as_strided")):
                 raise LaunchError(
-                    f"exact mode copies arrays of NumPy and PyTorch, and argument {name} is a "
+                    f"{self.copier} copies arrays of NumPy and PyTorch, and argument {name} is a "
                     f"{type(array).__name__}"
                 )
-            is_embedded = float_type(array) is not None and not self._holds_payloads
-            contents = embed(array) if is_embedded else array
-            found = self._contents[id(array)] = Surrounded.of(array, contents, self._rng)
+            contents = self.contents(array)
+            found = self._contents[id(array)] = Surrounded.of(array, contents, self.rng)
         return found
+
+
+class EmbeddedArguments(ArgumentCopies):
+    """Copies that hold payloads of the arrays' numbers.
+
+    Drawn payloads surround each array, so that a read past its end is seen.
+    """
+
+    copier = "exact mode"
+
+    def __init__(self, *, holds_payloads: bool) -> None:
+        """Begin.
+
+        Args:
+            holds_payloads: whether the arrays hold payloads already.
+        """
+        super().__init__()
+        self._holds_payloads = holds_payloads
+
+    def contents(self, array: Any) -> Any:
+        return embed(array) if float_type(array) is not None and not self._holds_payloads else array

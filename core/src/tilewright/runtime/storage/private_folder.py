@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -108,6 +109,27 @@ def write(path: Path, data: bytes, root: Path) -> None:
     if reason:
         raise UntrustedError(reason)
     write_whole(path, data, mode=0o666 if _shared() else 0o600)
+
+
+def write_first(path: Path, data: bytes, root: Path) -> None:
+    """Write a file as :func:`write` does, unless there is one.
+
+    Raises:
+        UntrustedError: the folder it would lie in is another user's.
+        OSError: it cannot be written.
+    """
+    if path.exists():
+        return
+    own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    write(own, data, root)
+    try:
+        os.link(own, path)  # which replaces nothing
+    except FileExistsError:
+        pass
+    except OSError:  # the file system has no links
+        os.replace(own, path)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(own)
 
 
 def _shared() -> bool:

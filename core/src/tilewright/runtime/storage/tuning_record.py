@@ -27,6 +27,8 @@ class Record:
         timings: text of each configuration -> milliseconds (median, lower and upper quantile);
             infinities are absent.
         version: of this format.
+        signature: of an invariant tuning: the configuration whose bits all launches of the kernel
+            have, and a digest of bits that it computes; empty for others.
     """
 
     kernel: str
@@ -39,6 +41,7 @@ class Record:
     timings: dict[str, list[float]] = field(default_factory=dict)
     complete: bool = True
     version: int = VERSION
+    signature: str = ""
 
     @property
     def identity(self) -> str:
@@ -69,6 +72,7 @@ def parse(data: Mapping[str, Any]) -> Record:
         record.target,
         record.space,
         record.best,
+        record.signature,
     )
     if (
         record.version != VERSION

@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilewright.environment import flag
 from tilewright.errors import (
@@ -30,7 +30,7 @@ from tilewright.runtime.arguments.array_copies import clone, copy_into, set_to_z
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.config import Config as Config
-from tilewright.runtime.compiler.config import check_configs, config_text
+from tilewright.runtime.compiler.config import check_configs, config_text, made_invariant
 from tilewright.runtime.devices import backend_choice
 from tilewright.runtime.hooks import hooks
 from tilewright.runtime.launch.kernel_interface import KernelInterface, launchable
@@ -46,6 +46,9 @@ from tilewright.runtime.tuning.candidates import (
 from tilewright.runtime.tuning.measurement import INFINITE, Measurement, three_quantiles
 from tilewright.runtime.tuning.tuned_dispatch import TunedDispatcher
 from tilewright.runtime.tuning.tuning_log import log_choice, log_timings
+
+if TYPE_CHECKING:
+    from tilewright.runtime.tuning.invariant_tuning import Anchor, InvariantTuning
 
 #: Errors that disqualify a configuration. Any other exception is an error of the kernel or the
 #: caller, and is raised.
@@ -90,6 +93,11 @@ class Autotuner(KernelInterface):
         record: the stored result of the last tuning; None where its key has no text that is the
             same in every process.
         measures_one: whether a single configuration is measured instead of taken unmeasured.
+        invariant: whether all configurations that are launched compute the same bits, for all batch
+            sizes; batch_names: names of the batch sizes, where they are given.
+        signature: text that is equal for equal bits, where ``invariant`` holds.
+        anchors: the configurations whose bits count, by name; see
+            :mod:`~tilewright.runtime.tuning.invariant_tuning`.
 
     Safe to launch from several threads: one tunes at a time, and launches whose key is known do not
     wait for it.
@@ -116,12 +124,19 @@ class Autotuner(KernelInterface):
         budget: float | None = None,
         mode: str | None = None,
         check: str | None = None,
+        invariant: bool | Sequence[str] | None = None,
     ) -> None:
         self.fn = fn
         self.base_kernel = getattr(fn, "base_kernel", fn)
         self.arg_names = list(arg_names)
         self._given_configs = bool(configs)
         self.configs = check_configs(configs, "configs of autotune") if configs else [Config({})]
+        if invariant is None:
+            invariant = flag("TILEWRIGHT_AUTOTUNE_INVARIANT")
+        self.batch_names = None if isinstance(invariant, bool) else tuple(invariant)
+        self.invariant = invariant is not False
+        if self.invariant:
+            self.configs = [made_invariant(config) for config in self.configs]
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or ())
         self.restore_value = list(restore_value or ())
@@ -129,6 +144,7 @@ class Autotuner(KernelInterface):
             ("key", self.keys),
             ("reset_to_zero", self.reset_to_zero),
             ("restore_value", self.restore_value),
+            ("invariant", self.batch_names or ()),
         ):
             unknown = [name for name in names if name not in self.arg_names]
             if unknown:
@@ -174,6 +190,8 @@ class Autotuner(KernelInterface):
         self.bench_time = 0.0
         self.record: Record | None = None
         self.measures_one = False
+        self.signature = ""
+        self.anchors: dict[Any, Anchor] = {}
         self.failures: list[tuple[Config, Exception]] = []
         self._make_locks()
         self.__name__: str = getattr(fn, "__name__", "kernel")
@@ -263,7 +281,17 @@ class Autotuner(KernelInterface):
 
     def takes_the_only_one(self) -> bool:
         """Return whether the only configuration is taken unmeasured."""
-        return len(self.configs) == 1 and self._given_configs and not self.measures_one
+        return (
+            len(self.configs) == 1
+            and self._given_configs
+            and not self.measures_one
+            and not self.invariant
+        )
+
+    def make_invariant(self) -> None:
+        """Make this an invariant autotuner from now on; see :func:`autotune`."""
+        self.invariant = True
+        self.configs = [made_invariant(config) for config in self.configs]
 
     def _best(self, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]) -> Config:
         if self.takes_the_only_one():
@@ -311,13 +339,29 @@ class Autotuner(KernelInterface):
         )
         configs = self.configs
         if not self._given_configs:  # the backend's proposals, if it has any
-            configs = (
+            configs = self._made_invariant(
                 proposed(place, partial(self.fn.run, *args, grid=grid, warmup=True, **kwargs))
                 or configs
             )
         mode = self.mode or tuning_records.mode()
         budget = self.budget if self.budget is not None else tuning_records.budget()
         wanted = self._record_identity(key, kwargs, configs, place)
+        bits: InvariantTuning | None = None
+        if self.invariant:
+            from tilewright.runtime.tuning.invariant_launches import begin
+
+            bits = begin(
+                self.base_kernel,
+                key[-1],
+                {**(self.nargs or {}), **kwargs},
+                configs,
+                place,
+                anchors=self.anchors,
+                mode=mode,
+                keeps=self._keeps_bits(),
+                has_identity=wanted is not None,
+                source_file=self._source_file(),
+            )
         recorded = (
             None
             if mode in ("refresh", "memory", "model") or wanted is None
@@ -334,7 +378,9 @@ class Autotuner(KernelInterface):
             recorded is not None
             and recorded.best in by_text
             and (recorded.complete or budget is not None or mode != "on")
+            and (bits is None or bits.fits(recorded))
         ):
+            self._keep_bits(bits)
             best = by_text[recorded.best]
             self.configs_timings = {
                 by_text[text]: list(times)
@@ -343,7 +389,8 @@ class Autotuner(KernelInterface):
             }
             return best, (0.0, True, self.configs_timings)
         candidates = self._pruned(configs, kwargs)
-        if len(candidates) == 1 and self._given_configs and not self.measures_one:
+        is_only_one = len(candidates) == 1 and self._given_configs and not self.measures_one
+        if is_only_one and bits is None:
             log_choice(
                 self.__name__,
                 key[: len(self.keys)],
@@ -355,7 +402,14 @@ class Autotuner(KernelInterface):
         trials = self._trials(candidates, args, grid, kwargs)
         if mode in ("off", "deterministic", "model"):
             estimated = self._estimated(trials, place, grid, kwargs)
-            best = self._checked(trials, estimated, args, grid, kwargs)[0].config
+            left = self._checked(trials, estimated, args, grid, kwargs)
+            if bits is not None:
+                left = self._admitted(bits, left, args, grid, kwargs)
+                first = next(trial for trial in trials if trial in left)
+                bits.settle(first.config)
+                self._keep_bits(bits)
+                left = [trial for trial in left if bits.may_be_chosen(trial.config)]
+            best = left[0].config
             log_choice(
                 self.__name__,
                 key[: len(self.keys)],
@@ -366,9 +420,18 @@ class Autotuner(KernelInterface):
         deadline = None if budget is None else started + budget
         ordered = self._ordered(trials, place, grid, kwargs)
         checked = self._checked(trials, ordered, args, grid, kwargs)
+        if bits is not None:
+            checked = self._admitted(bits, checked, args, grid, kwargs)
+            if is_only_one:
+                bits.settle(checked[0].config)
+                self._keep_bits(bits)
+                return checked[0].config, None
         measurement = Measurement(self, checked, place, kwargs, deadline)
         measurement.run(args, grid)
         timings = measurement.timings
+        if bits is not None:
+            timings = bits.settle_measured(timings)
+            self._keep_bits(bits)
         best = min(timings, key=lambda config: timings[config][0], default=configs[0])
         if not timings or math.isinf(timings[best][0]):
             why = self._failure_text() or "do_bench measured no finite time"
@@ -387,7 +450,12 @@ class Autotuner(KernelInterface):
                 if math.isfinite(times[0])
             }
             self.record = Record(
-                self.__name__, *wanted, config_text(best), finite, measurement.is_complete
+                self.__name__,
+                *wanted,
+                config_text(best),
+                finite,
+                measurement.is_complete,
+                signature=self.signature,
             )
             if mode != "memory" and self.cache_results is not False:
                 tuning_records.keep(self.record)
@@ -413,9 +481,60 @@ class Autotuner(KernelInterface):
             configs,
             place,
         )
-        if found is None or not self._is_checked():
-            return found
-        return found._replace(key=f"{found.key};check=exact")
+        if found is None:
+            return None
+        marks = [tuning_keys.bits_text(place)] if self.invariant else []
+        marks += ["check=exact"] if self._is_checked() else []
+        return found._replace(key=";".join((found.key, *marks)))
+
+    # -- invariant tunings
+
+    def _admitted(
+        self,
+        bits: InvariantTuning,
+        trials: list[parallel_compile.Trial],
+        args: tuple[Any, ...],
+        grid: Any,
+        kwargs: dict[str, Any],
+    ) -> list[parallel_compile.Trial]:
+        """Return the trials that compute the same bits for all batch sizes.
+
+        Raises:
+            AutotunerError: see :meth:`InvariantTuning.admit`.
+        """
+        from tilewright.runtime.tuning.invariant_launches import InvariantLaunch
+
+        on_error = partial(self._failed, kwargs)
+        launch = InvariantLaunch(self.fn, self.arg_names, args, grid, kwargs, on_error)
+        probed = launch.probed(
+            prepare=self._prepare_once,
+            launch=self._launch_once,
+            compiling={"executor": self.executor, "time_limit": self.time_limit},
+            disqualifying=self._disqualifying(),
+            batch_names=self.batch_names,
+        )
+        admitted = bits.admit(probed, trials, launch.trial)
+        self._note_excluded(bits)
+        return admitted
+
+    def _made_invariant(self, configs: Sequence[Config]) -> list[Config]:
+        return [made_invariant(config) for config in configs] if self.invariant else list(configs)
+
+    def _keeps_bits(self) -> bool:
+        """Return whether the choice of bits is kept on disk."""
+        return self.cache_results is not False
+
+    def _keep_bits(self, bits: InvariantTuning | None) -> None:
+        """Note the chosen bits for later tunings, and the configurations with others."""
+        if bits is None or bits.anchor is None:
+            return
+        self.anchors[bits.name] = bits.anchor
+        self.signature = bits.signature
+        self._note_excluded(bits)
+
+    def _note_excluded(self, bits: InvariantTuning) -> None:
+        known = [config for config, _ in self.failures]
+        self.failures += [(one, error) for one, error in bits.failures if one not in known]
 
     def _pruned(self, configs: Sequence[Config], kwargs: dict[str, Any]) -> list[Config]:
         """Apply ``prune_configs_by`` to the configurations.
@@ -424,8 +543,10 @@ class Autotuner(KernelInterface):
             AutotunerError: it leaves none.
         """
         assert self.nargs is not None
-        return Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(
-            configs, self.nargs, kwargs
+        return self._made_invariant(
+            Pruning(self.early_config_prune, self.perf_model, self.configs_top_k).apply(
+                configs, self.nargs, kwargs
+            )
         )
 
     def _trials(
@@ -536,12 +657,19 @@ class Autotuner(KernelInterface):
         self, grid: Any, config: Config, positional: dict[str, Any], keywords: dict[str, Any]
     ) -> None:
         """Launch a configuration with other arguments, and leave what it stored."""
+        current = self._prepare_once(config, positional, keywords)
+        self.fn.run(*positional.values(), grid=grid, **current)
+
+    def _prepare_once(
+        self, config: Config, positional: dict[str, Any], keywords: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Run the hooks before a launch with other arguments, and return its keywords."""
         current = {**config.all_kwargs(), **keywords}
         everything = {**positional, **current}
         if config.pre_hook is not None:
             config.pre_hook(everything)
         self.pre_hook(everything, reset_only=True)
-        self.fn.run(*positional.values(), grid=grid, **current)
+        return current
 
     def _disqualifying(self) -> tuple[type[Exception], ...]:
         """Return the errors that disqualify a trial.
@@ -691,6 +819,7 @@ def autotune(
     budget: float | None = None,
     mode: str | None = None,
     check: Literal["exact", "off"] | None = None,
+    invariant: bool | Sequence[str] | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel: run the fastest of ``configs``, found by measurement.
 
@@ -728,13 +857,19 @@ def autotune(
         check: ``"exact"`` launches every configuration in exact mode first, on copies of the
             arrays, and excludes with a warning those that compute something else than the first;
             ``TILEWRIGHT_AUTOTUNE_CHECK`` where None.
+        invariant: whether launches compute the same bits with every configuration that may be
+            chosen, for every batch size. Configurations are launched with the option ``invariant``,
+            compared on random copies of the arrays, and excluded where their bits differ. Batch
+            sizes are found in the kernel, or are the parameters that are named.
+            ``TILEWRIGHT_AUTOTUNE_INVARIANT`` where None.
 
     Raises:
-        TuningArgumentError: ``key``, ``reset_to_zero`` or ``restore_value`` names no parameter; at
-            launch: a keyword is set by the configurations too.
+        TuningArgumentError: ``key``, ``reset_to_zero``, ``restore_value`` or ``invariant`` names
+            no parameter; at launch: a keyword is set by the configurations too.
         ValueError: ``budget`` or ``mode`` is none.
         AutotunerError: at launch: no configuration works, or pruning left none; an array that the
-            kernel reads and stores to cannot be copied; ``check`` has another verdict on the first
+            kernel reads and stores to cannot be copied; no configuration is invariant, or none has
+            the bits of earlier launches; ``check`` has another verdict on the first
             configuration than on all others, or exact mode does not model the kernel.
     """
     return lambda fn: Autotuner(
@@ -757,4 +892,5 @@ def autotune(
         budget=budget,
         mode=mode,
         check=check,
+        invariant=invariant,
     )

@@ -87,7 +87,7 @@ class Pruning(NamedTuple):
             )
             if len(found) > count:
                 estimates = {
-                    config: self.perf_model(**{**named, **keywords, **config.all_kwargs()})
+                    config: self.perf_model(**{**named, **keywords, **_for_model(config)})
                     for config in found
                 }
                 if not all(isinstance(estimate, SupportsFloat) for estimate in estimates.values()):
@@ -97,6 +97,11 @@ class Pruning(NamedTuple):
                     )
                 found = sorted(found, key=lambda config: float(estimates[config]))[: max(count, 1)]
         return found
+
+
+def _for_model(config: Config) -> dict[str, Any]:
+    """Return the keywords of a configuration that a program's own model knows."""
+    return {name: value for name, value in config.all_kwargs().items() if name != "invariant"}
 
 
 def proposed(place: TuningTarget, warmup: Callable[[], Any]) -> list[Config]:

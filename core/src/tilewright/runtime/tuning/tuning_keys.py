@@ -12,7 +12,13 @@ from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.dtypes import dtype_text
 from tilewright.runtime.compiler.config import Config, config_text
 from tilewright.runtime.devices import backend_choice, device_registry
-from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
+from tilewright.runtime.storage.cache_keys import (
+    UnstableError,
+    backend_version,
+    core_version,
+    digest,
+    stable_text,
+)
 from tilewright.runtime.storage.tuning_record import identity
 from tilewright.runtime.tuning.candidates import TuningTarget
 
@@ -165,6 +171,11 @@ def record_key(
     return RecordKey(
         tuning_records.source_key(kernel), text, place.device.name, place.target.key, space
     )
+
+
+def bits_text(place: TuningTarget) -> str:
+    """Return the part of an invariant tuning's key: bits may change with what writes code."""
+    return f"bits={digest(core_version(), backend_version(place.backend))[:16]}"
 
 
 def _dtype_name(dtype: Any) -> str:
