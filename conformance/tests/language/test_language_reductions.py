@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_conformance.cases.core.reductions import moments
+from tilewright_conformance.cases.core.reductions.several_tiles import moments
 from tilewright_conformance.oracles.dtypes import FLOATS, INTEGERS, kind
 
 Run = Callable[..., None]

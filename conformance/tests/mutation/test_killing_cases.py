@@ -72,7 +72,8 @@ def test_a_backend_that_does_nothing_passes_nothing(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size
+        "tilewright_conformance.cases.perf.perf.measuring.sized_launch",
+        lambda session, make, size, maximum: size,
     )  # whatever the size, nothing takes no time
     mutation.register(mutation.NULL)
     try:

@@ -63,10 +63,11 @@ def test_a_profile_needs_no_more_than_it_states(
 ) -> None:
     """Cases of the profile, in this process: it is the reference interpreter that runs them.
     Of a long one, another runs, and it needs no more."""
-    monkeypatch.setattr("tilewright_conformance.cases.perf.perf._TRIES", 1)
-    monkeypatch.setattr("tilewright_conformance.cases.perf.perf._ROUNDS", 1)
+    monkeypatch.setattr("tilewright_conformance.cases.perf.perf.measuring._TRIES", 1)
+    monkeypatch.setattr("tilewright_conformance.cases.perf.perf.measuring._ROUNDS", 1)
     monkeypatch.setattr(
-        "tilewright_conformance.cases.perf.perf._sized", lambda session, make, size, greatest: size
+        "tilewright_conformance.cases.perf.perf.measuring.sized_launch",
+        lambda session, make, size, maximum: size,
     )
     every = catalogue().select(profiles=[profile])
     for case in every:
