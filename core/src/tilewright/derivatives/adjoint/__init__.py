@@ -1,0 +1,1 @@
+"""Reverse mode: from a kernel to its adjoint kernel, a rule an operation."""

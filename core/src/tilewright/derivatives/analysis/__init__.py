@@ -1,0 +1,1 @@
+"""Analyses of a kernel that both modes ask: activity, addresses, finiteness, and writes."""

@@ -1,0 +1,40 @@
+"""The error of a kernel that has no derivative."""
+
+from __future__ import annotations
+
+from tilewright.errors import TilewrightError, with_help
+from tilewright.ir.core import Location, Operation
+
+#: The remedy for an operation that has no row and never will have one.
+STOP = (
+    "stop the gradient before it, or compute the same by operations that have derivatives "
+    "(docs: the table of derivatives)"
+)
+
+
+class DerivativeError(TilewrightError):
+    """A kernel has no derivative, or none that these passes know.
+
+    Attributes:
+        reason: the operation that has none, and why.
+        remedy: a way to write the kernel that has one.
+        location: its place in the kernel's source; its ``chain()`` has the calls that led there.
+            None where it is unknown.
+    """
+
+    def __init__(self, reason: str, remedy: str = "", location: Location | None = None) -> None:
+        self.reason, self.remedy, self.location = reason, remedy, location
+        where, calls = "", ""
+        if location is not None:
+            here, *callers = location.chain()
+            where = f"{here}: "
+            calls = "".join(f"\n  called at {caller}" for caller in callers)
+        super().__init__(with_help(f"{where}{reason}{calls}", remedy))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.reason, self.remedy, self.location)
+
+
+def refusal(operation: Operation, why: str, remedy: str = "") -> DerivativeError:
+    """Return the error that an operation causes, at its place."""
+    return DerivativeError(f"{operation.name}: {why}", remedy, operation.location)
