@@ -1,7 +1,7 @@
 """Pages of the site that are made from the code.
 
-An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables; see
-``reference_pages`` for the others."""
+An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
+``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for the others."""
 
 from __future__ import annotations
 
@@ -42,6 +42,38 @@ The [GPU toolkit](../developers/toolkit/index.md) works on Tile IR without `dot`
 layouts and rules.
 
 """
+
+
+DERIVATIVES_INTRODUCTION = """# Derivatives of operations
+
+[Gradients](gradients.md) are made by these rules. `dx` is the tangent or cotangent of `x`, and `y`
+the result. This page is made from the table that both modes read
+(`tilewright.derivatives.operation_table`); operations that are missing here compute with integers.
+
+"""
+
+#: Kind of entry -> what it is, in the table of derivatives.
+DERIVATIVE_KINDS = {
+    "partials": "Elementwise operations: the tangent of the result",
+    "rule": "Other operations: the cotangents of the operands",
+    "refused": "Operations without a derivative",
+}
+
+
+def derivatives_page() -> str:
+    """The Markdown of ``reference/derivatives.md``."""
+    from tilewright.derivatives.operation_table import derivatives
+
+    text = DERIVATIVES_INTRODUCTION
+    for kind, title in DERIVATIVE_KINDS.items():
+        text += f"## {title}\n\n| operation | derivative |\n|---|---|\n"
+        text += "".join(
+            f"| [`{name}`](ir.md#{name}) | {_cell(entry.law)} |\n"
+            for name, entry in derivatives().items()
+            if entry.kind == kind
+        )
+        text += "\n"
+    return text
 
 
 def ir_page() -> str:
@@ -121,6 +153,7 @@ def on_files(files: Any, config: Any) -> Any:
         sys.path.pop(0)
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
     files.append(File.generated(config, "reference/simt.md", content=simt_page()))
+    files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
     return files

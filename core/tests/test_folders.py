@@ -202,7 +202,7 @@ PACKAGES = (
                 "shipped_records",
                 "tuning_records",
             ),
-            *("devices", "arguments", "compiler", "launch", "exact", "tuning"),
+            *("devices", "arguments", "compiler", "launch", "exact", "derivatives", "tuning"),
             "reference_backend",
         ),
     ),

@@ -85,7 +85,17 @@ ALLOWED: dict[str, set[str]] = {
         "environment",
     },
     "debug": {"tools"},
-    "__init__": {"ir", "language", "plugins", "runtime", "testing", "tools", "errors", "forks"},
+    "__init__": {
+        "derivatives",
+        "ir",
+        "language",
+        "plugins",
+        "runtime",
+        "testing",
+        "tools",
+        "errors",
+        "forks",
+    },
     "__main__": {"tools"},
 }
 

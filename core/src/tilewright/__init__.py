@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tilewright import errors, ir, language, testing
+    from tilewright.derivatives.refusals import DerivativeError
     from tilewright.errors import (
         AutotunerError,
         BackendError,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from tilewright.language.definitions.callable import constexpr_function
     from tilewright.runtime.arguments.descriptor import TensorDescriptor
     from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
+    from tilewright.runtime.derivatives.adjoint_kernel import vjp
+    from tilewright.runtime.derivatives.tangent_kernel import jvp
     from tilewright.runtime.devices.allocator import set_allocator
     from tilewright.runtime.devices.backend_choice import backend
     from tilewright.runtime.hooks import hooks
@@ -68,6 +71,9 @@ _MODULES: dict[str, str] = {
         ),
         "tilewright.errors",
     ),
+    "DerivativeError": "tilewright.derivatives.refusals",
+    "jvp": "tilewright.runtime.derivatives.tangent_kernel",
+    "vjp": "tilewright.runtime.derivatives.adjoint_kernel",
     "aggregate": "tilewright.language.definitions.aggregate",
     "must_use_result": "tilewright.language.binding",
     "constexpr_function": "tilewright.language.definitions.callable",
@@ -150,6 +156,7 @@ __all__ = [
     "CompilationError",
     "CompiledKernel",
     "Config",
+    "DerivativeError",
     "JITFunction",
     "KernelError",
     "KernelInterface",
@@ -172,10 +179,12 @@ __all__ = [
     "hooks",
     "ir",
     "jit",
+    "jvp",
     "language",
     "must_use_result",
     "next_power_of_2",
     "reinterpret",
     "set_allocator",
     "testing",
+    "vjp",
 ]

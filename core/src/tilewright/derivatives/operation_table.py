@@ -12,6 +12,8 @@ from typing import Literal
 
 from tilewright.derivatives.adjoint.rules import rules
 from tilewright.derivatives.partials import PARTIALS
+from tilewright.ir.ops import TABLE
+from tilewright.ir.table import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +31,13 @@ class Derivative:
     law: str
 
 
-#: Operations that compute no floats from floats -> why.
+#: Operations that compute no floats from floats -> why. Elementwise ones that compute with the bits
+#: of integers, as their traits say, need no entry.
 NO_DERIVATIVE: dict[str, str] = {
     "constant": "the same for all inputs",
     "arange": "the same for all inputs",
     "program_id": "the same for all inputs",
     "num_programs": "the same for all inputs",
-    "and": "of integers",
-    "or": "of integers",
-    "xor": "of integers",
-    "shl": "of integers",
-    "shr": "of integers",
-    "mulhi": "of integers",
-    "clz": "of integers",
-    "popcount": "of integers",
     "histogram": "counts integers",
     "cmp": "a truth; its derivative is zero but where it changes",
     "addptr": "an address; what lies there has a cotangent beside it",
@@ -76,6 +71,7 @@ REFUSED: dict[str, str] = {
 def derivatives() -> Mapping[str, Derivative]:
     """The entries by operation."""
     entries = {name: Derivative("partials", row.law) for name, row in PARTIALS.items()}
+    bits = Trait.ELEMENTWISE | Trait.BITWISE
     more = [
         *((name, Derivative("rule", rule.law)) for name, rule in rules().items()),
         *((name, Derivative("none", why)) for name, why in NO_DERIVATIVE.items()),
@@ -85,4 +81,7 @@ def derivatives() -> Mapping[str, Derivative]:
         if name in entries:
             raise ValueError(f"operation {name!r} has two entries in the table of derivatives")
         entries[name] = entry
+    for spec in TABLE:
+        if spec.name not in entries and spec.traits & bits == bits:
+            entries[spec.name] = Derivative("none", "computes with the bits of integers")
     return entries

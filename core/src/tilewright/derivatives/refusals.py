@@ -5,10 +5,10 @@ from __future__ import annotations
 from tilewright.errors import TilewrightError, with_help
 from tilewright.ir.core import Location, Operation
 
-#: The remedy for an operation that has no row and never will have one.
-STOP = (
-    "stop the gradient before it, or compute the same by operations that have derivatives "
-    "(docs: the table of derivatives)"
+#: The remedy for an operation that has no row.
+REWRITE = (
+    "compute it by operations that have a derivative, or in a kernel of its own, whose "
+    "gradient you write by hand"
 )
 
 

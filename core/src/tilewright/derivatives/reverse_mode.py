@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.derivatives.adjoint.adjoint_builder import AdjointAnalysis, AdjointBuilder
-from tilewright.derivatives.adjoint.loop_tape import TapeParameter
+from tilewright.derivatives.adjoint.loop_tape import TRIPS, TapeParameter
 from tilewright.derivatives.adjoint.saved_outputs import read_saved
 from tilewright.derivatives.adjoint.transpose_loop import NeedsTapeError
 from tilewright.derivatives.analysis.activity import Activity
@@ -181,7 +181,7 @@ def _drop_placeholders(builder: AdjointBuilder) -> None:
                 raise NeedsTapeError(cause)
             if cause is not None:
                 raise cause
-        elif cause is not None or TapeParameter.of(value.name) is not None:
+        elif cause is not None or value.name == TRIPS or TapeParameter.of(value.name) is not None:
             del function.argument_attributes[value.index]
             function.arguments.remove(value)
 

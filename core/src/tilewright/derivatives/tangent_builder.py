@@ -11,7 +11,7 @@ from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS
 from tilewright.derivatives.primal_replay import PrimalReplay
-from tilewright.derivatives.refusals import STOP, refusal
+from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.derivatives.shadow_addresses import ShadowAddresses
 from tilewright.derivatives.tangent_regions import region_rule
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -107,7 +107,7 @@ class TangentBuilder(PrimalReplay):
         elif operation.name in PARTIALS:
             self._elementwise(operation)
         else:
-            raise refusal(operation, "has no derivative", STOP)
+            raise refusal(operation, "has no derivative", REWRITE)
 
     def _linear(self, operation: Operation) -> None:
         operands = [self.tangent(v) if is_float(v) else self.primal[v] for v in operation.operands]

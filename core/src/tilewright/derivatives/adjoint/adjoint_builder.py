@@ -12,7 +12,7 @@ from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS, times
 from tilewright.derivatives.primal_replay import PrimalReplay
-from tilewright.derivatives.refusals import STOP, DerivativeError, refusal
+from tilewright.derivatives.refusals import REWRITE, DerivativeError, refusal
 from tilewright.derivatives.shadow_addresses import ShadowAddresses, add_argument
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Div
@@ -101,7 +101,7 @@ class AdjointBuilder(PrimalReplay):
         self.b.location = operation.location
         if _is_dropped(operation):
             error = refusal(
-                operation, "its result is needed again, and it cannot be repeated", STOP
+                operation, "its result is needed again, and it cannot be repeated", REWRITE
             )
             for result in operation.results:
                 self.primal[result] = self.placeholder(result, error)
@@ -203,7 +203,7 @@ class AdjointBuilder(PrimalReplay):
             assert dy is not None
             self._elementwise(operation, dy)
         else:
-            raise refusal(operation, "has no derivative", STOP)
+            raise refusal(operation, "has no derivative", REWRITE)
 
     def _elementwise(self, operation: Operation, dy: Value) -> None:
         if isinstance(operation, Div) and isinstance(operation.b.definition, Splat | Broadcast):

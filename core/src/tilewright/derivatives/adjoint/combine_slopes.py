@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS, times
-from tilewright.derivatives.refusals import STOP, refusal
+from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast, Constant
@@ -76,7 +76,7 @@ class Combination:
     def _append(self, operation: Operation) -> None:
         """Append an operation of the combination, for all elements."""
         if operation.regions:
-            raise refusal(operation, "control flow in a combination has no derivative", STOP)
+            raise refusal(operation, "control flow in a combination has no derivative", REWRITE)
         if isinstance(operation, Constant):
             type_ = self._type(operation.result.type)
             self._values[operation.result] = self._b.constant_like(type_, operation.value)
@@ -119,7 +119,7 @@ class Combination:
                 continue
             row = PARTIALS.get(operation.name)
             if row is None:
-                raise refusal(operation, "has no derivative in a combination", STOP)
+                raise refusal(operation, "has no derivative in a combination", REWRITE)
             operands = [self._values[value] for value in operation.operands]
             factors = row.factors(b, operands, self._values[operation.result], operation)
             for operand, factor in zip(operation.operands, factors, strict=True):

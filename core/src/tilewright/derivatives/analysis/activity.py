@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from tilewright.derivatives.analysis.addresses import Addresses
 from tilewright.derivatives.cotangent_types import is_float
-from tilewright.derivatives.refusals import STOP, refusal
+from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Bitcast, Cast, Cmp
 from tilewright.ir.ops.control import Call, For, If, Map, Reduce, Scan, While
@@ -116,7 +116,7 @@ class Activity:
             self.varied.update(filter(is_float, operation.results))
 
     def _refused_bits(self, operation: Operation) -> Exception:
-        return refusal(operation, "makes a float of the bits of one that has a derivative", STOP)
+        return refusal(operation, "makes a float of the bits of one that has a derivative", REWRITE)
 
     def holds_bits(self, value: Value) -> bool:
         """Return whether an integer holds the bits of a float that varies."""
@@ -175,13 +175,16 @@ class Activity:
             for argument in own:
                 self._move((value,), (argument,))
         self._visit(region)
+        assert region.last is not None
         if isinstance(operation, Reduce | Scan):
-            # what one input yields, the next combination reads
-            mixed = any(value in self.varied for value in operation.inputs)
-            if mixed:
-                self.varied.update(filter(is_float, (*region.arguments, *operation.results)))
+            values = (*operation.inputs, *region.last.operands)
+            targets = (*region.arguments, *operation.results)
+            if any(value in self._bits for value in values):
+                self._bits.update(value for value in targets if not is_float(value))
+            if any(value in self.varied for value in values):
+                # what one input yields, the next combination reads
+                self.varied.update(filter(is_float, targets))
                 self._visit(region)
             return
-        assert region.last is not None
         for i, result in enumerate(operation.results):
             self._move(region.last.operands[i * copies : (i + 1) * copies], [result] * copies)

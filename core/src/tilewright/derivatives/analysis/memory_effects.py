@@ -11,7 +11,7 @@ from collections.abc import Collection
 from tilewright.derivatives.analysis.activity import Activity
 from tilewright.derivatives.analysis.addresses import Addresses, is_address
 from tilewright.derivatives.cotangent_types import is_float
-from tilewright.derivatives.refusals import STOP, refusal
+from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.ops.memory import (
@@ -77,7 +77,7 @@ class MemoryEffects:
     def _write(self, operation: Operation) -> None:
         if isinstance(operation, InlineAsm | Extern):
             if not operation.pure and any(map(is_address, operation.operands)):
-                raise refusal(operation, "may access memory, which no analysis follows", STOP)
+                raise refusal(operation, "may access memory, which no analysis follows", REWRITE)
             return
         if Trait.ACCESS not in operation.spec.traits or Effect.WRITE not in operation.spec.effects:
             return
@@ -126,7 +126,7 @@ class MemoryEffects:
                 "reduce within the program, and let one more kernel reduce what programs stored",
             )
         if not isinstance(operation, Writes):
-            raise refusal(operation, "other programs may read it at once: no derivative", STOP)
+            raise refusal(operation, "other programs may read it at once: no derivative", REWRITE)
 
     def _read(self, operation: Operation, mirrors: Collection[Value]) -> None:
         spec = operation.spec

@@ -43,7 +43,7 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
                     f"{kernel.name}: argument {name!r} is a tensor with the {bit} bit, which a "
                     f"kernel does not see: pass {name}.{remedy}()"
                 )
-        layout = _layout(value)
+        layout = layout_of(value)
         if layout is None:
             continue
         shape, strides = layout
@@ -58,7 +58,7 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
             warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def _layout(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def layout_of(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return the shape and element strides of a NumPy array or tensor; None for anything else."""
     if callable(getattr(value, "stride", None)) and hasattr(value, "shape"):
         return tuple(value.shape), tuple(value.stride())

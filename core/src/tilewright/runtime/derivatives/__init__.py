@@ -1,0 +1,1 @@
+"""Launches of derivatives: ``tw.jvp`` and ``tw.vjp``, their arguments, and their memory."""

@@ -1,0 +1,187 @@
+"""``tw.vjp``: adjoint kernels, which compute the cotangents of inputs from those of outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.derivatives.adjoint.loop_tape import TapeParameter
+from tilewright.derivatives.refusals import DerivativeError
+from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
+from tilewright.derivatives.reverse_mode import vjp as adjoint_of
+from tilewright.derivatives.trip_counts import trip_counts
+from tilewright.errors import LaunchError
+from tilewright.runtime.arguments.array_copies import set_to_zero
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.derivatives.derivative_arguments import check_apart, copied_like
+from tilewright.runtime.derivatives.derivative_kernel import (
+    BoundLaunch,
+    DerivativeKernel,
+    DerivedPlan,
+    launched_value,
+    request_text,
+    require_parameter,
+)
+from tilewright.runtime.derivatives.tangent_kernel import names
+from tilewright.runtime.derivatives.tape_memory import TapeMemory
+
+
+class AdjointKernel(DerivativeKernel):
+    """The adjoint of a kernel; see :func:`vjp`."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        outputs: tuple[str, ...],
+        wrt: tuple[str, ...],
+        saved: tuple[str, ...],
+        *,
+        accumulate: bool,
+        tape: bool,
+        prefix: str,
+    ) -> None:
+        roles = {"outputs": outputs, "wrt": wrt}
+        super().__init__(kernel, "vjp", prefix, roles)
+        for name in saved:
+            require_parameter(kernel, "saved", name)
+        self.outputs, self.wrt, self.saved = outputs, wrt, saved
+        self.accumulate, self.tape = accumulate, tape
+
+    def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
+        plan = plans.get("vjp")
+        if plan is None:
+            plan = plans["vjp"] = _AdjointPlan(self, launch)
+        if not warmup:
+            plan.launch(self, launch)
+        return plan.adjoint.kernel
+
+
+class _AdjointPlan:
+    """The compiled adjoint, and its memory, for arguments of some kinds.
+
+    Attributes:
+        adjoint: the compiled adjoint.
+    """
+
+    def __init__(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
+        parameters = kernel.parameters(launch)
+        for name, (value, _) in launch.originals.items():
+            if name not in parameters.elements:
+                raise LaunchError(
+                    f"{name} must be an array of one float, to which the cotangent of the number "
+                    f"{value!r} is added"
+                )
+        request = AdjointRequest(
+            kernel.outputs,
+            kernel.wrt,
+            kernel.saved,
+            {},
+            parameters.elements,
+            parameters.facts,
+            kernel.prefix,
+        )
+        text = request_text(
+            outputs=kernel.outputs,
+            wrt=kernel.wrt,
+            saved=kernel.saved,
+            elements=parameters.elements,
+            facts=parameters.facts,
+            prefix=kernel.prefix,
+        )
+        compiled = kernel.compiled(launch, f"vjp {text}", partial(adjoint_of, request=request))
+        self.adjoint = DerivedPlan(compiled, launch)
+        selected = launch.selected
+        source = build_module(selected.specialization, selected.backend, selected.target)
+        self._consumed = consumed_outputs(source, kernel.outputs)
+        self._tape: TapeMemory | None = None
+        loops = {
+            tape.loop
+            for parameter in self.adjoint.own
+            if (tape := TapeParameter.of(parameter.name)) is not None
+        }
+        if loops:
+            if not kernel.tape:
+                raise DerivativeError(
+                    f"{kernel.base_kernel.__name__} has a loop that carries what has a derivative "
+                    "from one iteration to the next, and tape=False",
+                    "let the loop only add to what it carries, or leave tape=True",
+                )
+            derive = partial(trip_counts, loops=frozenset(loops))
+            name = f"trips {request_text(loops=frozenset(loops))}"
+            counter = DerivedPlan(kernel.compiled(launch, name, derive), launch)
+            self._tape = TapeMemory(counter, self.adjoint.own)
+
+    def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
+        """Prepare memory, and launch the adjoint."""
+        originals = {
+            name.removeprefix(kernel.prefix): value for name, (value, _) in launch.originals.items()
+        }
+        check_apart(originals, kernel.outputs, kernel.wrt)
+        own: dict[str, Any] = {}
+        for (name, value), kind in zip(launch.own.items(), launch.kinds, strict=True):
+            argument = name.removeprefix(kernel.prefix)
+            if argument in kernel.wrt:
+                if not kernel.accumulate:
+                    set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
+            elif argument in self._consumed:
+                value = copied_like(name, value)
+            own[name] = launched_value(value, kind)
+        if self._tape is not None and 0 not in launch.grid:
+            like = next(iter(launch.own.values()))
+            own.update(self._tape.arguments(launch, like))
+        self.adjoint(launch, own)
+
+
+def vjp(
+    kernel: Any,
+    *,
+    outputs: str | Sequence[str],
+    wrt: str | Sequence[str],
+    saved: str | Sequence[str] = (),
+    accumulate: bool = False,
+    tape: bool = True,
+    prefix: str = "d_",
+) -> AdjointKernel:
+    """Derive the adjoint of a kernel: reverse mode.
+
+        adjoint = tw.vjp(softmax, outputs="out", wrt="x")
+        adjoint[grid](x, out, n, BLOCK=1024, d_out=gradient, d_x=dx)
+
+    It is launched with the kernel's grid and arguments; and by keyword, for each output ``y`` with
+    ``d_y``, an array of its shape and strides that holds the cotangent of what the kernel writes,
+    and for each ``x`` of ``wrt`` with ``d_x``, to which the cotangent of ``x`` is written: an array
+    of its shape and strides, or an array of one float for a float. Arrays of cotangents may have
+    another type of floats than the originals: pass float32 for the gradient of float16 of which
+    many are summed. The adjoint writes to nothing else. Inputs must have the values that the kernel
+    read.
+
+    A loop that carries what has a derivative from one iteration to the next, and does not only add,
+    takes memory: what it carries in each iteration of each program. Its iterations are counted by a
+    kernel of its own before each launch.
+
+    Args:
+        kernel: a kernel of ``tilewright.jit``.
+        outputs: parameters whose cotangents are given: arrays of floats, or descriptors of them.
+        wrt: parameters whose cotangents are wanted: arrays of floats, descriptors, and floats.
+        saved: arrays that hold what the kernel wrote to them when the adjoint runs: their values
+            are read instead of being computed again, where that is the same.
+        accumulate: add to ``d_x`` instead of writing it.
+        tape: whether loops may take memory.
+        prefix: begins the names of the arguments of cotangents.
+
+    Raises:
+        DefinitionError: the kernel has no such parameter.
+        DerivativeError: of a launch: the kernel has no derivative, or none that is known.
+        LaunchError: of a launch: an array of cotangents is missing, or not like the original.
+    """
+    return AdjointKernel(
+        kernel,
+        names(outputs),
+        names(wrt),
+        names(saved),
+        accumulate=accumulate,
+        tape=tape,
+        prefix=prefix,
+    )

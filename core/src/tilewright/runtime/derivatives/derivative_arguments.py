@@ -1,0 +1,199 @@
+"""Arguments that a derivative takes beside its kernel's: arrays of tangents and cotangents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tilewright.errors import LaunchError, similar, with_help
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import FloatType, Type
+from tilewright.runtime.arguments.array_checks import layout_of
+from tilewright.runtime.arguments.array_copies import clone
+from tilewright.runtime.arguments.array_protocols import (
+    ALIGNMENT,
+    ArrayKind,
+    address_of,
+    is_array,
+)
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.dtypes import IR_TEXT, ITEM_SIZE
+from tilewright.runtime.compiler.specialize import SPECIALIZE, DescriptorKind
+
+
+def taken(
+    keywords: dict[str, Any], prefix: str, names: Iterable[str], kernel: str
+) -> dict[str, Any]:
+    """Remove the derivative's own arguments from a launch's keywords, and return them by name.
+
+    Raises:
+        LaunchError: one is missing.
+    """
+    wanted = {f"{prefix}{name}": name for name in names}
+    missing = [own for own in wanted if own not in keywords]
+    if missing:
+        given = [name for name in keywords if name.startswith(prefix)]
+        remedy = (
+            similar(missing[0], given) or f"pass {missing[0]}=, an array like {wanted[missing[0]]}"
+        )
+        raise LaunchError(
+            with_help(f"{kernel} takes {', '.join(map(repr, missing))} by keyword", remedy)
+        )
+    return {own: keywords.pop(own) for own in wanted}
+
+
+def kinds_of_own(own: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the kinds of a derivative's own arguments; see ``specialize``."""
+    return tuple([SPECIALIZE[type(value)](value) for value in own.values()])
+
+
+def _array_of(kind: Any) -> ArrayKind | None:
+    """Return the kind of an argument's array; None where the argument is a number."""
+    if isinstance(kind, DescriptorKind):
+        return kind.base
+    return kind if isinstance(kind, ArrayKind) else None
+
+
+class OwnParameters:
+    """Types and attributes of a derivative's own parameters.
+
+    Attributes:
+        elements: parameter -> the elements of its array.
+        facts: parameter -> attributes.
+
+    Raises:
+        LaunchError: an argument is no array of floats, or is not one like the kernel's.
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, Any],
+        kinds: Iterable[Any],
+        originals: Mapping[str, tuple[Any, Any]],
+        devices: Iterable[tuple[str, int]],
+    ) -> None:
+        """Check the arguments.
+
+        Args:
+            own: the arguments, by name.
+            kinds: their kinds.
+            originals: argument -> the kernel's argument of which it holds the tangent or cotangent,
+                and its kind.
+            devices: those on which the kernel's arrays lie.
+        """
+        self.elements: dict[str, Type] = {}
+        self.facts: dict[str, Mapping[str, Any]] = {}
+        devices = set(devices)
+        for (name, _), kind in zip(own.items(), kinds, strict=True):
+            array = _array_of(kind)
+            _, original = originals[name]
+            if array is None:
+                if _array_of(original) is not None:
+                    raise LaunchError(f"{name} must be an array: the argument is one")
+                continue
+            is_descriptor = isinstance(kind, DescriptorKind)
+            if isinstance(original, DescriptorKind) != is_descriptor:
+                wanted = "an array" if is_descriptor else "a TensorDescriptor"
+                raise LaunchError(f"{name} must be {wanted}: the argument is one")
+            if isinstance(kind, DescriptorKind):
+                self._check_blocks(name, kind, original)
+            if devices and array.device is not None and array.device not in devices:
+                raise LaunchError(
+                    f"{name} lies on {array.device[0]}:{array.device[1]}, where the kernel's "
+                    "arrays do not"
+                )
+            element = parse_type(IR_TEXT[array.dtype])
+            if not isinstance(element, FloatType):
+                raise LaunchError(f"{name} must be an array of floats, not of {array.dtype}")
+            self.elements[name] = element
+            facts = {"divisibility": ALIGNMENT} if array.divisible or is_descriptor else {}
+            if isinstance(kind, DescriptorKind) and kind.whole_rows:
+                facts["extent_divisibility"] = ALIGNMENT // ITEM_SIZE[array.dtype]
+            if facts:
+                self.facts[name] = facts
+
+    @staticmethod
+    def _check_blocks(name: str, kind: DescriptorKind, original: DescriptorKind) -> None:
+        blocks, wanted = (text.type.partition("[")[2] for text in (kind, original))
+        if blocks != wanted:
+            raise LaunchError(
+                f"{name} must be a descriptor of blocks [{wanted[:-2]}], not [{blocks[:-2]}]"
+            )
+        if kind.padding != "zero":
+            raise LaunchError(f"{name} must be padded with zero: there is no cotangent outside")
+
+
+def check_apart(
+    originals: Mapping[str, Any], outputs: Iterable[str], inputs: Iterable[str]
+) -> None:
+    """Check that no input is the array to which the kernel wrote an output.
+
+    Args:
+        originals: the kernel's arguments, by name.
+
+    Raises:
+        LaunchError: one is, so that the adjoint would not find what the kernel read.
+    """
+    written = {_address(originals[name]): name for name in outputs}
+    for name in inputs:
+        output = written.get(_address(originals[name]))
+        if output is not None and output != name:
+            raise LaunchError(
+                f"{name} and {output} are one array, so that the adjoint does not find in {name} "
+                "what the kernel read there: write the output to another array"
+            )
+
+
+def _address(value: Any) -> int:
+    """Return the address of an array, or of a descriptor's tensor; a number of its own for others.
+
+    Those have no memory.
+    """
+    array = value.base if isinstance(value, TensorDescriptor) else value
+    return address_of(array) if is_array(array) else -id(value)
+
+
+def check_layouts(own: Mapping[str, Any], originals: Mapping[str, tuple[Any, Any]]) -> None:
+    """Check that arrays have the shape and strides of those whose offsets the kernel applies.
+
+    Raises:
+        LaunchError: one has not.
+    """
+    for name, value in own.items():
+        like, _ = originals[name]
+        if isinstance(value, TensorDescriptor) and isinstance(like, TensorDescriptor):
+            found: Any = (tuple(value.shape), tuple(value.strides))
+            wanted: Any = (tuple(like.shape), tuple(like.strides))
+        else:
+            found, wanted = layout_of(value), layout_of(like)
+        if found is None or wanted is None:
+            continue
+        if found[0] != wanted[0] or _strides(*found) != _strides(*wanted):
+            raise LaunchError(
+                f"{name} has shape {found[0]} and strides {found[1]}, and the array that it is "
+                f"about has shape {wanted[0]} and strides {wanted[1]}: the kernel applies the same "
+                "offsets to both"
+            )
+
+
+def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    return [stride for extent, stride in zip(shape, strides, strict=True) if extent > 1]
+
+
+def copied_like(name: str, value: Any) -> Any:
+    """Return a copy of an array, or of the tensor of a descriptor, with the same strides.
+
+    Raises:
+        LaunchError: a copy would have other strides.
+    """
+    if isinstance(value, TensorDescriptor):
+        base = copied_like(name, value.base)
+        return TensorDescriptor(base, value.shape, value.strides, value.block_shape)
+    copy = clone(value)
+    before, after = layout_of(value), layout_of(copy)
+    if before is not None and after is not None and _strides(*before) != _strides(*after):
+        raise LaunchError(
+            f"{name} has strides {before[1]}, which a copy has not: pass a contiguous array, with "
+            "which the kernel was launched too"
+        )
+    return copy

@@ -1,0 +1,236 @@
+"""Kernels that are derived from others: their binding, compilation and plans."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tilewright.errors import DefinitionError, LaunchError, similar, with_help
+from tilewright.forks import setting_up
+from tilewright.ir.core import Module
+from tilewright.runtime.compiler.compile import compile_kernel
+from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.compiler.specialize import value_picker
+from tilewright.runtime.derivatives.derivative_arguments import (
+    OwnParameters,
+    check_layouts,
+    kinds_of_own,
+    taken,
+)
+from tilewright.runtime.devices import backend_choice
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+from tilewright.runtime.launch.grid import grid_of
+from tilewright.runtime.launch.jit import JITFunction
+from tilewright.runtime.launch.kernel_interface import KernelInterface
+from tilewright.runtime.preparation import Preparation
+
+
+class BoundLaunch(NamedTuple):
+    """A launch of a derivative, bound.
+
+    Attributes:
+        bound: the kernel's arguments, in the order of its parameters.
+        named: the same by name.
+        grid: its sizes.
+        own: the derivative's own arguments, by name.
+        kinds: those of ``own``.
+        originals: argument of ``own`` -> the kernel's argument that it is about, and its kind.
+        selected: the kernel's selection.
+    """
+
+    bound: tuple[Any, ...]
+    named: Mapping[str, Any]
+    grid: tuple[int, int, int]
+    own: Mapping[str, Any]
+    kinds: tuple[Any, ...]
+    originals: Mapping[str, tuple[Any, Any]]
+    selected: Selected
+
+
+class DerivativeKernel(KernelInterface, ABC):
+    """A kernel that is derived from another one, and launched with its grid and arguments.
+
+    Attributes:
+        base_kernel: the kernel that it is derived from.
+        prefix: begins the names of the arguments that it takes beside the kernel's.
+        names: the kernel's parameters that those are about.
+    """
+
+    def __init__(
+        self, kernel: Any, kind: str, prefix: str, roles: Mapping[str, Iterable[str]]
+    ) -> None:
+        """Derive.
+
+        Args:
+            kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
+            kind: ``vjp`` or ``jvp``.
+            roles: what parameters are -> their names.
+
+        Raises:
+            DefinitionError: it is no kernel, or has no such parameter.
+        """
+        if not isinstance(kernel, JITFunction):
+            raise DefinitionError(
+                with_help(
+                    f"{kind} is of a kernel of tilewright.jit, not of a {type(kernel).__name__}",
+                    "pass the kernel within the autotuner or heuristics, and the values that they "
+                    "would choose by keyword"
+                    if hasattr(kernel, "base_kernel")
+                    else "",
+                )
+            )
+        for role, names in roles.items():
+            for name in names:
+                require_parameter(kernel, role, name)
+        self.base_kernel, self.prefix = kernel, prefix
+        self.names = tuple(dict.fromkeys(name for names in roles.values() for name in names))
+        self.arg_names = [*kernel.arg_names, *(f"{prefix}{name}" for name in self.names)]
+        self.__name__ = f"{kernel.__name__}_{kind}"
+        self._plans: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **keywords: Any) -> Any:
+        """BoundLaunch on the kernel's grid; with ``warmup`` compile only.
+
+        Returns:
+            the compiled kernel of the derivative.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        own = taken(keywords, self.prefix, self.names, self.__name__)
+        kernel = self.base_kernel
+        bound, kinds, options = kernel.bind(*args, **keywords)
+        choice, own_kinds = backend_choice.current.get(), kinds_of_own(own)
+        key = (*kinds, choice, *options.items(), "own", *own_kinds, *self._variant())
+        found = self._plans.get(key)
+        if found is None:
+            with setting_up(), self._lock:
+                found = self._plans.get(key)
+                if found is None:
+                    found = self._plans[key] = (
+                        kernel.policy.select(kernel, bound, kinds, options, choice),
+                        {},
+                    )
+        selected, plans = found
+        named = dict(zip(kernel.arg_names, bound, strict=True))
+        originals = {
+            own_name: _original(name, named, dict(zip(kernel.arg_names, kinds, strict=True)))
+            for own_name, name in zip(own, self.names, strict=True)
+        }
+        sizes = grid_of(grid, {**named, **options})
+        launch = BoundLaunch(bound, named, sizes, own, own_kinds, originals, selected)
+        if not warmup:
+            check_layouts(own, originals)
+        return self._run(launch, plans, warmup)
+
+    def _variant(self) -> tuple[Any, ...]:
+        """Return what plans depend on beside the kinds of arguments."""
+        return ()
+
+    @abstractmethod
+    def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
+        """BoundLaunch with bound arguments.
+
+        Args:
+            plans: what was prepared for these kinds of arguments.
+        """
+
+    def parameters(self, launch: BoundLaunch) -> OwnParameters:
+        """Return the types of the derivative's own parameters."""
+        devices = launch.selected.signature.devices
+        return OwnParameters(launch.own, launch.kinds, launch.originals, devices)
+
+    def compiled(
+        self, launch: BoundLaunch, name: str, derive: Callable[[Module], Module]
+    ) -> CompiledKernel:
+        """Compile a kernel that is derived from this launch's, or find it in the disk cache.
+
+        Args:
+            name: identifies ``derive`` completely.
+        """
+        selected = launch.selected
+        if selected.specialization.before_passes is not None:
+            raise LaunchError(
+                f"{self.__name__} cannot be launched in exact mode: a ring has no derivatives"
+            )
+
+        def run(module: Module) -> None:
+            derived = derive(module)
+            module.functions.clear()
+            module.functions.update(derived.functions)
+
+        specialization = replace(selected.specialization, before_passes=Preparation(name, run))
+        artifact = compile_kernel(specialization, selected.backend, selected.target)
+        return CompiledKernel(
+            artifact, specialization, selected.backend, selected.target, selected.device
+        )
+
+
+def require_parameter(kernel: JITFunction, role: str, name: str) -> None:
+    """Check that a kernel has a parameter.
+
+    Raises:
+        DefinitionError: it has none of that name.
+    """
+    if name.partition(".")[0] not in kernel.arg_names:
+        raise DefinitionError(
+            with_help(
+                f"{kernel.__name__} has no parameter {name!r}, which {role} names: it has "
+                f"{', '.join(kernel.arg_names)}",
+                similar(name, kernel.arg_names),
+            )
+        )
+
+
+class DerivedPlan:
+    """A compiled derivative, and the order of its arguments.
+
+    Attributes:
+        kernel: the compiled kernel.
+        own: the parameters after the kernel's.
+    """
+
+    def __init__(self, kernel: CompiledKernel, launch: BoundLaunch) -> None:
+        converters = launch.selected.signature.converters
+        self.kernel, self._pick = kernel, value_picker(converters)
+        self.own = kernel.parameters[len(converters) :]
+
+    def __call__(self, launch: BoundLaunch, own: Mapping[str, Any]) -> None:
+        """BoundLaunch with the values of the parameters after the kernel's, by name."""
+        if 0 in launch.grid:
+            return
+        values = (*self._pick(launch.bound), *(own[parameter.name] for parameter in self.own))
+        self.kernel.run(launch.grid, None, values)
+
+
+def _original(name: str, named: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the argument, or the item of a tuple ``t.0``, of a name, and its kind."""
+    first, *items = name.split(".")
+    value, kind = named[first], kinds[first]
+    for item in items:
+        value, kind = value[int(item)], kind[int(item) + 1]
+    return value, kind
+
+
+def launched_value(value: Any, kind: Any) -> Any:
+    """Return what a launcher takes for an argument of a kind."""
+    convert = getattr(kind, "convert", None)
+    return value if convert is None else convert(value)
+
+
+def request_text(**parts: Any) -> str:
+    """Return a text that identifies a request: its parts, in order."""
+
+    def text(part: Any) -> str:
+        if isinstance(part, Mapping):
+            return "{" + ", ".join(f"{key}: {text(part[key])}" for key in sorted(part)) + "}"
+        if isinstance(part, frozenset | set):
+            return text(tuple(sorted(part)))
+        return str(part)
+
+    return " ".join(f"{name}={text(part)}" for name, part in parts.items())

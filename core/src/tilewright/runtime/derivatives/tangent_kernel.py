@@ -1,0 +1,95 @@
+"""``tw.jvp``: kernels that compute tangents beside values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tilewright.derivatives.forward_mode import TangentRequest
+from tilewright.derivatives.forward_mode import jvp as tangents_of
+from tilewright.errors import LaunchError
+from tilewright.runtime.derivatives.derivative_kernel import (
+    BoundLaunch,
+    DerivativeKernel,
+    DerivedPlan,
+    launched_value,
+    request_text,
+)
+
+
+class TangentKernel(DerivativeKernel):
+    """The kernel that computes tangents beside values; see :func:`jvp`."""
+
+    def __init__(
+        self, kernel: Any, inputs: tuple[str, ...], outputs: tuple[str, ...], prefix: str
+    ) -> None:
+        super().__init__(kernel, "jvp", prefix, {"inputs": inputs, "outputs": outputs})
+        self.inputs, self.outputs = inputs, outputs
+
+    def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
+        plan = plans.get("jvp")
+        if plan is None:
+            plan = plans["jvp"] = self._plan(launch)
+        if not warmup:
+            own = {
+                name: launched_value(value, kind)
+                for (name, value), kind in zip(launch.own.items(), launch.kinds, strict=True)
+            }
+            plan(launch, own)
+        return plan.kernel
+
+    def _plan(self, launch: BoundLaunch) -> DerivedPlan:
+        parameters = self.parameters(launch)
+        for name, (value, _) in launch.originals.items():
+            if isinstance(value, int | float) and name in parameters.elements:
+                raise LaunchError(f"{name} must be a float: the argument is a number")
+        request = TangentRequest(
+            self.inputs, self.outputs, parameters.elements, parameters.facts, self.prefix
+        )
+        text = request_text(
+            inputs=self.inputs,
+            outputs=self.outputs,
+            elements=parameters.elements,
+            facts=parameters.facts,
+            prefix=self.prefix,
+        )
+        derive = partial(tangents_of, request=request)
+        return DerivedPlan(self.compiled(launch, f"jvp {text}", derive), launch)
+
+
+def jvp(
+    kernel: Any,
+    *,
+    inputs: str | Sequence[str],
+    outputs: str | Sequence[str],
+    prefix: str = "t_",
+) -> TangentKernel:
+    """Derive the kernel that computes tangents beside values: forward mode.
+
+        double = tw.jvp(scale, inputs=("x", "factor"), outputs="out")
+        double[grid](x, out, factor, n, BLOCK=256, t_x=tx, t_factor=1.0, t_out=t_out)
+
+    It is launched with the kernel's grid and arguments, and writes what the kernel writes; and for
+    each input and output ``x`` by keyword with ``t_x``: an array of the same shape and strides, or
+    a float for a float. The tangents of inputs are read, those of outputs are written where the
+    kernel writes: ``t_out`` is the derivative of ``out`` along ``t_x``. Arrays of tangents may have
+    another type of floats than the originals.
+
+    Args:
+        kernel: a kernel of ``tilewright.jit``.
+        inputs: parameters that have tangents: arrays of floats, descriptors of them, and floats.
+        outputs: parameters whose tangents are wanted: arrays of floats.
+        prefix: begins the names of the arguments of tangents.
+
+    Raises:
+        DefinitionError: the kernel has no such parameter.
+        DerivativeError: of a launch: the kernel has no derivative, or none that is known.
+        LaunchError: of a launch: an array of tangents is missing, or not like the original.
+    """
+    return TangentKernel(kernel, names(inputs), names(outputs), prefix)
+
+
+def names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return one name, or several, as a tuple."""
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,87 @@
+"""Memory of tapes: counted, allocated beside the arguments, and freed after the launch."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.derivatives.adjoint.loop_tape import TRIPS, TapeParameter
+from tilewright.derivatives.trip_counts import TRIPS_OUT
+from tilewright.errors import LaunchError
+from tilewright.ir.type_text import parse_type
+from tilewright.ir.types import PointerType, byte_size
+from tilewright.plugins.manifest import Parameter
+from tilewright.runtime.arguments.array_protocols import is_numpy_array
+from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.derivatives.derivative_kernel import BoundLaunch, DerivedPlan
+
+
+class TapeMemory:
+    """The tapes of an adjoint.
+
+    Each takes, for each program of the grid and each iteration of the longest loop, the elements of
+    one carried value.
+    """
+
+    def __init__(self, counter: DerivedPlan, parameters: Sequence[Parameter]) -> None:
+        """Prepare.
+
+        Args:
+            counter: the kernel that counts iterations.
+            parameters: those of the adjoint.
+        """
+        self._counter = counter
+        self._bytes: dict[str, int] = {}
+        for parameter in parameters:
+            tape = TapeParameter.of(parameter.name)
+            if tape is not None:
+                pointer = parse_type(parameter.type)
+                assert isinstance(pointer, PointerType)
+                self._bytes[parameter.name] = tape.elements * byte_size(pointer.pointee)
+
+    def arguments(self, launch: BoundLaunch, like: Any) -> dict[str, Any]:
+        """Return the adjoint's parameters of tapes for a launch, by name.
+
+        Args:
+            like: an array, beside which the memory is allocated.
+
+        Raises:
+            LaunchError: the array's library cannot allocate memory here.
+        """
+        count = _bytes(like, 8)
+        self._counter(launch, {TRIPS_OUT: count})
+        trips = _as_integer(count)
+        programs = math.prod(launch.grid)
+        tapes = {
+            name: _bytes(like, max(programs * trips * size, 1))
+            for name, size in self._bytes.items()
+        }
+        return {TRIPS: trips, **tapes}
+
+
+def _bytes(like: Any, size: int) -> Any:
+    """Return zeroed bytes beside an array.
+
+    Raises:
+        LaunchError: it is neither NumPy's nor PyTorch's.
+    """
+    array = like.base if isinstance(like, TensorDescriptor) else like
+    if is_numpy_array(array):
+        import numpy as np
+
+        return np.zeros(size, np.uint8)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch.zeros(size, dtype=torch.uint8, device=array.device)
+    raise LaunchError(
+        "a loop of the kernel is walked backward, which takes memory beside arrays of NumPy or "
+        f"PyTorch, and not beside a {type(array).__name__}"
+    )
+
+
+def _as_integer(count: Any) -> int:
+    """Return the i64 that eight bytes hold, when the device has written it."""
+    array = count if is_numpy_array(count) else count.cpu().numpy()
+    return int(array.view("int64")[0])
