@@ -147,6 +147,7 @@ def test_no_variable_of_another_process_names_the_current_folder(monkeypatch, sa
     assert child_process.environment().get("PYTHONPATH") == left
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("define", "call"), [(GENERATE, "generate()"), (LOWER, "lower()"), (PROBE, "probe()")]
 )

@@ -213,6 +213,9 @@ def occurrences(text: str) -> Counter[str]:
 
 def matmul_words(text: str) -> Counter[str]:
     """Count the words of arithmetic in the names of a module, where it names matmuls."""
+    lower = text.lower()
+    if not all(any(word in lower for word in words) for words in (MATMULS, MATMUL_WORDS)):
+        return Counter()
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, IndentationError):

@@ -164,15 +164,15 @@ def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(
 
 @pytest.mark.slow
 def test_the_installed_backend_conforms(
-    environment: Any, wheel_of: Callable[[Path], Path], two_of_each_subject: list[str]
+    environment: Any, wheel_of: Callable[[Path], Path], one_of_each_subject: list[str]
 ) -> None:
     environment.install(wheel_of(PACKAGE))
     selected = [part for profile in PROFILES for part in ("--profile", profile)]
     report = environment.conformance(
-        "--backend", "c", *selected, *QUICK, *(() if FULL else two_of_each_subject)
+        "--backend", "c", *selected, *QUICK, *(() if FULL else one_of_each_subject)
     )
     assert {result["verdict"] for result in report["results"]} == {"good"}
-    assert Counter(result["status"] for result in report["results"])["passed"] > 150
+    assert Counter(result["status"] for result in report["results"])["passed"] > 80
     assert [claim["profile"] for claim in report["claims"] if claim["holds"]] == (
         list(PROFILES) if FULL else []
     )
@@ -314,5 +314,5 @@ def test_code_of_a_long_kernel_has_no_long_function(lower: Any) -> None:
     types = {"x": "*fp32", "out": "*fp32", "k": "i32", "s": "fp32", "COUNT": "constexpr"}
     source = lower(compile_function(_scaled, types, {"COUNT": 150})).code.stages["c"]
     functions = source.split("\n}\n")
-    assert len(source.splitlines()) > 1500
+    assert len(source.splitlines()) > 800
     assert max(function.count("\n") for function in functions) < 400

@@ -84,6 +84,7 @@ def test_layer_norm(wrap: Any, rows: int, columns: int) -> None:
     assert np.allclose(rstd, exact_rstd, rtol=1e-4)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 65, 17), (128, 128, 64), (130, 200, 70)])
 @pytest.mark.parametrize("activation", ["", "leaky_relu"])
 def test_matmul(wrap: Any, m: int, n: int, k: int, activation: str) -> None:
@@ -111,6 +112,7 @@ def test_parts_fill_the_processors() -> None:
     assert parts_of(128, 128, 64, 132) == 1  # one step cannot be split
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "length", "head"), [(1, 1, 16), (2, 64, 32), (2, 100, 64)])
 def test_attention(wrap: Any, heads: int, length: int, head: int, causal: bool) -> None:
@@ -122,6 +124,7 @@ def test_attention(wrap: Any, heads: int, length: int, head: int, causal: bool) 
     assert np.abs(lse - exact_lse / np.log(2)).max() < 1e-4
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("heads", "length", "head"), [(1, 1, 16), (2, 64, 32), (2, 100, 16)])
 @pytest.mark.parametrize("block", [(32, 32), (32, 16), (16, 64)])

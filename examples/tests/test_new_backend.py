@@ -67,20 +67,31 @@ def test_its_own_tests_pass(environment: Any, project: Path) -> None:
 
 @pytest.mark.slow
 def test_its_files_are_clean(tmp_path: Path) -> None:
-    for name in NAMES:
-        subprocess.run(
-            [sys.executable, "-m", "tilewright.tools.cli", "new-backend", name],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
+    new_backends(tmp_path)
     for command in (
         ("ruff", "check", "--no-cache", "."),
         ("ruff", "format", "--no-cache", "--check", "."),
     ):
         clean(tmp_path, command)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_its_types_are_right(tmp_path: Path) -> None:
+    new_backends(tmp_path)
     for name in NAMES:  # what they import is known from the first one on
         clean(tmp_path / f"tilewright-{name}", ("mypy", "--cache-dir", tmp_path / "mypy"))
+
+
+def new_backends(folder: Path) -> None:
+    """Create a package for each of the names."""
+    for name in NAMES:
+        subprocess.run(
+            [sys.executable, "-m", "tilewright.tools.cli", "new-backend", name],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
 
 
 def clean(folder: Path, command: tuple[object, ...]) -> None:

@@ -105,6 +105,7 @@ def error(found: Any, exact: Any) -> float:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n", [1, 1000, 1024, 5001])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_vector_add(examples: Any, place: str, n: int, dtype: str) -> None:
@@ -112,6 +113,7 @@ def test_vector_add(examples: Any, place: str, n: int, dtype: str) -> None:
     assert torch.equal(examples.vector_add.add(x, y), x + y)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 7), (5, 128), (150, 781), (2, 4097)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_softmax(examples: Any, place: str, rows: int, columns: int, dtype: str) -> None:
@@ -151,6 +153,7 @@ def test_as_many_programs_of_softmax_as_the_device_holds(examples: Any) -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("config", range(5))
 @pytest.mark.parametrize(("m", "n", "k", "turned"), [(130, 200, 70, False), (33, 17, 1, True)])
 def test_matmul(
@@ -233,6 +236,7 @@ def test_dropout_with_a_seed_a_row(examples: Any, place: str) -> None:
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 5, 300), (600, 33), (7, 1500)])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_layer_norm_and_its_gradients(
@@ -282,6 +286,7 @@ def test_rows_of_a_layer_norm_that_wait_for_each_other(
 SHAPES = [(1, 1, 1, 16), (2, 1, 100, 32), (1, 2, 130, 64)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("described", ["host", "device"])
 @pytest.mark.parametrize(
@@ -314,6 +319,7 @@ def test_attention(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dtype", "config"),
@@ -407,6 +413,7 @@ def test_an_unknown_extern_function_is_refused_where_it_is_compiled(examples: An
         module.two_argument("gamma", torch.zeros(4), torch.zeros(4))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("config", "programs"), [(0, 84), (2, 84), (2, 3)])
 @pytest.mark.parametrize("descriptors", [False, True])
 def test_grouped_gemm(
@@ -535,6 +542,7 @@ def decoded(x: Any) -> Any:
     return elements * scales.repeat_interleave(x.group, 1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4", "mixed"])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 128), (100, 72, 256), (130, 264, 384)])
 def test_block_scaled_matmul(examples: Any, place: str, name: str, m: int, n: int, k: int) -> None:

@@ -1,4 +1,4 @@
-"""Options of this backend's tests, and what they share between them."""
+"""What this backend's tests share between them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,3 @@ def _no_code_of_another_compiler(request: pytest.FixtureRequest) -> Iterator[Non
     yield
     if changes:
         forget()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--every-device",
-        action="store_true",
-        help="run every example on every emulated device, not each on one",
-    )

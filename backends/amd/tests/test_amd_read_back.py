@@ -13,6 +13,7 @@ from tilewright_amd.target import GcnTarget
 from tilewright_conformance.kernels.prefetch_kernels import SIGNATURES, tile_ir
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", SIGNATURES, ids=lambda kernel: kernel.__name__)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_text_of_every_stage_compiles_to_the_same_code(arch: str, kernel: JITFunction) -> None:

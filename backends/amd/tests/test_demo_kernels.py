@@ -77,6 +77,7 @@ def test_layer_norm(arch: str, schedule: str) -> None:
     np.testing.assert_allclose(out, expected, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.each_value
 @both
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("aligned", [True, False])
@@ -133,6 +134,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "options",
     [{"kpack": 2}, {"schedule_hint": "attention"}, {"kpack": 2, "matrix_instr_nonkdim": 16}],
@@ -176,6 +178,7 @@ def test_options_that_say_nothing_are_refused(options: dict[str, Any], message: 
         compiled(example("matmul").matmul_kernel, SIGNATURE, "gfx942", CONSTANTS, **options)
 
 
+@pytest.mark.each_value
 @both
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("causal", [False, True])

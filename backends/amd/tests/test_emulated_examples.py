@@ -1,8 +1,8 @@
 """The example kernels and the programs written for Triton on emulated devices, through hip-python:
 those of a device that shares the host's memory, so that arrays and tensors of the host are the
-kernels' own. Each is run on one device here, of wide waves or of narrow ones, and on all by
+kernels' own. A device of wide waves runs half of them here; all run on each device with
 
-    python -m pytest -n 0 backends/amd/tests/test_emulated_examples.py --every-device
+    python -m pytest -n 0 backends/amd/tests/test_emulated_examples.py --full
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 DEVICES = ("gfx942", "gfx1100:lockstep", "gfx950:lockstep", "gfx1201")
-#: Those of a usual run: starting PyTorch takes seconds for each. The others' instructions are met
-#: by the suite's emulated part and by the demo's kernels.
-USUAL = 2
 #: Tests of ``examples/tests``, one of each program: what they start takes seconds.
 PROGRAMS = (
     "test_kernels.py::test_vector_add[torch-1000]",
@@ -47,14 +44,14 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(DEVICES)))
-def test_examples(place: int, request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--every-device", False):
-        chosen = PROGRAMS
-    elif place < USUAL:
-        chosen = PROGRAMS[place::USUAL]
-    else:
-        pytest.skip("with --every-device")
+@pytest.mark.parametrize(
+    "device",
+    [DEVICES[0], *(pytest.param(device, marks=pytest.mark.full) for device in DEVICES[1:])],
+)
+def test_examples(device: str, request: pytest.FixtureRequest) -> None:
+    """Starting PyTorch takes seconds for each device. The instructions of the others are met by the
+    suite's emulated part and by the demo's kernels."""
+    chosen = PROGRAMS if request.config.getoption("full") else PROGRAMS[::2]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     for name in ("TILEWRIGHT_BACKEND", "TILEWRIGHT_EMULATION_DIR", "PYTEST_XDIST_WORKER"):
         environment.pop(name, None)
@@ -67,7 +64,7 @@ def test_examples(place: int, request: pytest.FixtureRequest) -> None:
         "-p",
         "no:cacheprovider",
         "--durations=5",
-        f"--emulate={DEVICES[place]}",
+        f"--emulate={device}",
     ]
     done = subprocess.run(
         [*command, *(f"examples/tests/{name}" for name in chosen)],

@@ -27,6 +27,7 @@ NAMES = [spec.name for spec in TABLE if spec.name not in _APART]
 _FEW = {1: 1, 4: 1}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("name", NAMES)
 def test_operations_agree_with_the_reference(name: str, arch: str) -> None:
@@ -98,6 +99,7 @@ _KINDS = (
 )
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("arch", "operand", "total", "precision"),
     [
@@ -175,6 +177,7 @@ def test_products_of_fp8(arch: str, kind: str, left: str, right: str) -> None:
         ] in listing and f"v_{own[arch]}" in listing
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("shape", "pack", "name"),
     [

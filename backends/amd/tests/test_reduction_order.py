@@ -35,6 +35,7 @@ def same_bits(
     assert found.tobytes() == expected.tobytes()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("num_warps", [1, 2, 4, 8])
 @pytest.mark.parametrize("n", [32, 64, 512])
@@ -52,6 +53,7 @@ def test_probes_find_the_tree(n: int, num_warps: int, arch: str) -> None:
             assert out.tolist() == [n - reduction_order.subtree(TREE, n, *pair) for pair in chosen]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("num_warps", [1, 4, 8])
 @pytest.mark.parametrize("rows", [1, 4, 16])
@@ -73,6 +75,7 @@ def test_layouts_do_not_change_bits(rows: int, num_warps: int, arch: str) -> Non
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("num_warps", [1, 4])
 @pytest.mark.parametrize("order", ORDERS)
@@ -84,6 +87,7 @@ def test_scans(order: str, num_warps: int, arch: str) -> None:
             same_bits(reduction_order.scan_rows, arch, num_warps, x, (rows, n), **constants)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("num_warps", [1, 4])
 def test_one_element_after_the_other(num_warps: int, arch: str) -> None:
@@ -94,6 +98,7 @@ def test_one_element_after_the_other(num_warps: int, arch: str) -> None:
             same_bits(kernel, arch, num_warps, x, rows, **constants)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 def test_matmuls_in_sequence(dtype: str, arch: str) -> None:

@@ -35,6 +35,7 @@ def counted(arch: str, name: str) -> tuple[Figures, list[str]]:
         return found, hot_loop(instructions(listing.read_text()))
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("arch", "name"),
     [
@@ -67,6 +68,7 @@ def test_rows_of_attention_stay_in_their_wave(arch: str) -> None:
     assert counts["s_barrier"] + counts["s_barrier_wait"] == 1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", PRODUCTS)
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 def test_loads_in_turn_have_products_to_arrive_in(arch: str, name: str) -> None:
@@ -103,6 +105,7 @@ def test_every_fp8_number_is_widened(kind: str, result: str) -> None:
     assert (np.signbit(out) == np.signbit(expected))[finite].all()
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "fp32", "fp64"])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100"])
 @pytest.mark.parametrize(

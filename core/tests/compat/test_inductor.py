@@ -1,4 +1,4 @@
-"""Triton features that PyTorch's compiler uses, in three processes with one cache.
+"""Triton features that PyTorch's compiler uses, in a process, and in three with one cache.
 
 Imports and compilations take seconds in each.
 """
@@ -171,13 +171,24 @@ print("the workers':", counters["inductor"]["fxgraph_cache_hit"], sorted(set(hit
 """
 
 
-@pytest.mark.slow
-def test_compiled_functions_run_kernels_on_the_cpu_which_come_back(server, tmp_path):
+def run_first(server, tmp_path):
     (tmp_path / "kernels.py").write_text(KERNELS)
-    (tmp_path / "workers.py").write_text(WORKERS)
     assert run(server, FIRST, tmp_path).splitlines()[-1] == "first: 0 [False]"
     kernels = tmp_path / "inductor" / "triton"
     assert list(kernels.rglob("tilewright.kernel"))
+    return kernels
+
+
+@pytest.mark.slow
+def test_compiled_functions_run_kernels_on_the_cpu(server, tmp_path):
+    run_first(server, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.full
+def test_kernels_of_compiled_functions_come_back(server, tmp_path):
+    kernels = run_first(server, tmp_path)
+    (tmp_path / "workers.py").write_text(WORKERS)
     shutil.rmtree(kernels)  # the graph cache carries them
     say = (
         "import os, runpy; os.environ['TILEWRIGHT_TRITON'] = '1'; runpy.run_path('workers.py', "

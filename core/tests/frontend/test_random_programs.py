@@ -304,6 +304,7 @@ def check(source: Any, seed: int) -> None:
         )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_a_random_program_means_what_python_means(source: Any, first: int) -> None:
     for seed in range(first, first + 20):

@@ -4,16 +4,10 @@ has."""
 from __future__ import annotations
 
 import itertools
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-import tilewright
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.declare import (
     Declarations,
@@ -227,76 +221,3 @@ def test_fields_are_not_assigned() -> None:
     assert isinstance(store, Store)
     with pytest.raises(AttributeError):
         store.value = values(1)[0]  # type: ignore[assignment]
-
-
-READER = """
-from typing import Literal, assert_type
-
-import tilewright
-from tilewright.ir.core import Operation, Region, Value
-from tilewright.ir.ops.arithmetic import Arange, Cmp
-from tilewright.ir.ops.control import For, If
-from tilewright.ir.ops.memory import Load
-from tilewright.simt.dialect.ops.async_copy import Wait
-
-def read(operation: Operation) -> None:
-    if isinstance(operation, Load):
-        assert_type(operation.pointer, Value)
-        assert_type(operation.mask, Value | None)
-        assert_type(operation.volatile, bool)
-        assert_type(operation.eviction, Literal["normal", "first", "last"])
-        operation.value  # attr-defined
-        operation.mask.type  # union-attr
-        operation.eviction == "never"  # comparison-overlap
-    if isinstance(operation, For):
-        assert_type(operation.inits, list[Value])
-        assert_type(operation.num_stages, int)
-        assert_type(operation.body, Region)
-    if isinstance(operation, If):
-        assert_type(operation.else_, Region)
-    operation.pointer  # attr-defined
-
-def axis(cmp: Cmp, arange: Arange, wait: Wait) -> None:
-    assert_type(cmp.predicate, Literal["eq", "ne", "lt", "le", "gt", "ge"])
-    assert_type(arange.end - arange.start, int)
-    assert_type(wait.tokens, list[Value])
-    cmp.a = cmp.b  # misc
-"""
-
-
-@pytest.mark.slow
-def test_a_type_checker_knows_the_fields(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
-    file = tmp_path / "reader.py"
-    file.write_text(READER)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file=",
-        "--strict",
-        "--follow-imports=silent",
-        "--cache-dir",
-        str(tmp_path),
-        str(file),
-    ]
-    environment = {**os.environ, "MYPYPATH": str(Path(tilewright.__file__).parents[1])}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        cwd=tmp_path,
-        env=environment,
-    )
-    found = {
-        (int(line), kind)
-        for line, kind in re.findall(r"reader\.py:(\d+): error: .*\[([\w-]+)\]", done.stdout)
-    }
-    wanted = {
-        (number, line.rpartition("# ")[2])
-        for number, line in enumerate(READER.splitlines(), 1)
-        if "# " in line
-    }
-    assert found == wanted, done.stdout + done.stderr

@@ -78,6 +78,7 @@ def random(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("stream", [None, 0, 77])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(

@@ -398,6 +398,7 @@ def test_values_of_bit_functions(run: Callable[..., None], dtype: str) -> None:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", [tl.float32, tl.float64], ids=str)
 @pytest.mark.parametrize(
     "name",

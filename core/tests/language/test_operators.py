@@ -377,6 +377,7 @@ def overflow_kernel(x, y, out, OP: tl.constexpr, SANITIZE: tl.constexpr):
         tl.store(out, tl.mul(a, b, sanitize_overflow=SANITIZE))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
 @pytest.mark.parametrize("op", ["add", "sub", "mul"])
 def test_overflow_is_found_in_debug_mode(run: Callable[..., None], dtype: str, op: str) -> None:

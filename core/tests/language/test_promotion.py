@@ -54,6 +54,7 @@ def expected_with_scalar(tensor: str, scalar: str, division: bool) -> str | None
     return expected(tensor, scalar, division)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("division", [False, True])
 @pytest.mark.parametrize(("a", "b"), list(itertools.product(ALL, ALL)))
 def test_two_tensors(bench: Any, a: str, b: str, division: bool) -> None:

@@ -99,6 +99,7 @@ def words_kernel(out, seed, offset, N: tl.constexpr, ROUNDS: tl.constexpr):
     tl.static_assert(a.dtype == tl.uint32)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("rounds", [10, 7])
 @pytest.mark.parametrize("seed", [0, 42, -1, 2**31 - 1, (0xDEAD << 32) + 0xBEEF, -(2**63)])
 @pytest.mark.parametrize("offset", [0, 1000, -8, 2**31 - 16, 2**40 + 7, -(2**62)])

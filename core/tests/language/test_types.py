@@ -43,6 +43,42 @@ def kernel(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr, peak // both, msak=offsets < 3)  # call-arg
 """
 
+#: A program that reads fields of operations, with the errors that it makes.
+FIELDS = """
+# mypy: strict-equality
+from typing import Literal, assert_type
+
+import tilewright
+from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.ops.arithmetic import Arange, Cmp
+from tilewright.ir.ops.control import For, If
+from tilewright.ir.ops.memory import Load
+from tilewright.simt.dialect.ops.async_copy import Wait
+
+def read(operation: Operation) -> None:
+    if isinstance(operation, Load):
+        assert_type(operation.pointer, Value)
+        assert_type(operation.mask, Value | None)
+        assert_type(operation.volatile, bool)
+        assert_type(operation.eviction, Literal["normal", "first", "last"])
+        operation.value  # attr-defined
+        operation.mask.type  # union-attr
+        operation.eviction == "never"  # comparison-overlap
+    if isinstance(operation, For):
+        assert_type(operation.inits, list[Value])
+        assert_type(operation.num_stages, int)
+        assert_type(operation.body, Region)
+    if isinstance(operation, If):
+        assert_type(operation.else_, Region)
+    operation.pointer  # attr-defined
+
+def axis(cmp: Cmp, arange: Arange, wait: Wait) -> None:
+    assert_type(cmp.predicate, Literal["eq", "ne", "lt", "le", "gt", "ge"])
+    assert_type(arange.end - arange.start, int)
+    assert_type(wait.tokens, list[Value])
+    cmp.a = cmp.b  # misc
+"""
+
 
 def mypy(files: Sequence[Path], folder: Path) -> str:
     pytest.importorskip("mypy")
@@ -86,19 +122,21 @@ def pyright(files: Sequence[Path], folder: Path) -> str:
 
 @pytest.fixture(scope="module", params=[mypy, pyright])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a type checker about the README's program, the examples' kernels, the demo, and
-    a file of mistakes."""
+    """The lines of a type checker about the README's program, the examples' kernels, the demo, a
+    file of mistakes, and for mypy a program that reads operations' fields."""
     folder = tmp_path_factory.mktemp("types")
     (source,) = re.findall(
         r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
     )
     (folder / "readme_program.py").write_text(source)
     (folder / "mistakes.py").write_text(MISTAKES)
+    (folder / "fields.py").write_text(FIELDS)
     files = [
         folder / "readme_program.py",
         *sorted((EXAMPLES / "kernels").glob("*.py")),
         EXAMPLES / "demo.py",
         folder / "mistakes.py",
+        *([folder / "fields.py"] if request.param is mypy else []),
     ]
     return request.param(files, folder).splitlines()
 
@@ -106,7 +144,10 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 def test_the_readme_the_examples_and_the_demo_are_right(said: list[str]) -> None:
     errors = [line for line in said if " error: " in line or " - error" in line]
-    assert errors and not [line for line in errors if "mistakes.py" not in line], said
+    expected = ("mistakes.py", "fields.py")
+    assert errors and not [line for line in errors if not any(name in line for name in expected)], (
+        said
+    )
 
 
 @pytest.mark.slow
@@ -126,6 +167,17 @@ def test_mistakes_are_found(said: list[str]) -> None:
         if "# " in line
     }
     assert found in (wanted, {(number, "") for number, _ in wanted}), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("said", [mypy], indirect=True)
+def test_mypy_knows_the_fields_of_operations(said: list[str]) -> None:
+    found = re.findall(r"fields\.py:(\d+): error: .*\[([\w-]+)\]", "\n".join(said))
+    assert [(int(line), kind) for line, kind in found] == [
+        (number, line.rpartition("  # ")[2])
+        for number, line in enumerate(FIELDS.splitlines(), 1)
+        if "  # " in line
+    ], said
 
 
 def test_signatures_are_those_of_the_functions():

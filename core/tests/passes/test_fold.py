@@ -135,6 +135,7 @@ def test_all_folds_are_tried() -> None:
     assert set(TYPES) | {"cast", "bitcast"} == set(FOLDS)
 
 
+@pytest.mark.sampled(72)
 @pytest.mark.parametrize(("name", "type_"), CASES, ids=lambda value: str(value))
 def test_against_the_reference(name: str, type_: Type) -> None:
     rng = np.random.default_rng(CASES.index((name, type_)))

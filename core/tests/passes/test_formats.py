@@ -112,6 +112,7 @@ def test_rational_numbers_round_once() -> None:
     assert math.copysign(1, round_to(-(Fraction(10) ** -400), F64)) == -1
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("narrow", FLOATS, ids=str)
 @pytest.mark.parametrize("wide", FLOATS, ids=str)
 def test_contains(wide: FloatType, narrow: FloatType) -> None:

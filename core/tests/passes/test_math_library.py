@@ -270,6 +270,7 @@ def floats(start, stop, step=1):
     return np.arange(start, stop, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("native", [True, False])
 def test_f32_error_over_the_whole_range(name, native):

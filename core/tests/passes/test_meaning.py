@@ -61,6 +61,7 @@ def check(sample: Sample, passes: tuple[Pass, ...], seeds: tuple[int, ...] = (1,
     return changed
 
 
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize("name", [spec.name for spec in TABLE])
 def test_samples(name: str) -> None:
     for sample in samples(name):
@@ -319,6 +320,7 @@ class Program:
         return self.kernel.finish()
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_programs(seed: int) -> None:
     sample = Program(seed).finish()

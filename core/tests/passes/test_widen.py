@@ -60,6 +60,7 @@ def widened(module: Module, computes: tuple[str, ...]) -> Module:
     return apart
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "computes", [("f32",), ("f32", "f64"), ("f32", "f64", "f16"), ("f32", "bf16")], ids=" ".join
 )

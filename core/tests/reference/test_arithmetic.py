@@ -189,6 +189,7 @@ def test_booleans(kernels):
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("type_", FLOATS, ids=str)
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
 def test_float_arithmetic_rounds_once(name, type_, kernels, rng):
@@ -436,6 +437,7 @@ def test_ldexp_and_copysign(type_, kernels, rng):
     assert np.array_equal(signed, -x)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("result", [*INTEGERS, I1, *FLOATS], ids=str)
 @pytest.mark.parametrize("source", [*INTEGERS, I1], ids=str)
 def test_casts_from_integers(source, result, kernels, rng):
@@ -460,6 +462,7 @@ def test_casts_from_integers(source, result, kernels, rng):
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("result", [*FLOATS, I8, I64, U32, I1], ids=str)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
 def test_casts_from_floats(source, result, kernels, rng):

@@ -179,6 +179,7 @@ def test_kernels_travel_to_spawned_processes_by_name(start):
 # ---- the end
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "work", ["shared(y)", "constant[(1,)](y, next(numbers))"], ids=["running", "compiling"]
 )
@@ -365,6 +366,7 @@ def send(number):
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("pool", ["auto", "python", "serial"])
 @pytest.mark.parametrize("launcher", ["native", "python"])
 def test_an_interrupt_ends_a_launch_between_programs(start, pool, launcher):

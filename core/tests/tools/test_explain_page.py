@@ -71,6 +71,7 @@ saw.recoloured = pixels() !== before;
 """
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_reader_finds_what_became_of_each_line(width, dark, explained, browse):

@@ -145,6 +145,7 @@ def _real_operations(name: str, kind: str) -> tuple[dict[str, Operation], str]:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("name", "kind", "dtype", "spread"),
@@ -203,6 +204,7 @@ def _quotient(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 def test_integers(target: str, bits: int) -> None:

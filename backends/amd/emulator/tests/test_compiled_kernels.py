@@ -149,6 +149,7 @@ end:""",
 )
 
 
+@pytest.mark.each_value
 @every
 @both
 def test_atomic_updates_and_a_lock(target: str, schedule: str) -> None:

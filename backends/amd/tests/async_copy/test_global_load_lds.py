@@ -86,6 +86,7 @@ def is_right(
     return bool(np.array_equal(c, (a.astype(np.float64) @ b.astype(np.float64)).astype(type_)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("across", [True, False], ids=["across", "along"])

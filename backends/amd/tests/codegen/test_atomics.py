@@ -38,6 +38,7 @@ def raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.view(np.uint16) if array.dtype == ml_dtypes.bfloat16 else array
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", PACKED)
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize(("aligned", "n"), [(True, 496), (False, 500), (False, 333)])
@@ -88,6 +89,7 @@ def test_old_values_of_pairs(arch: str, type_: str) -> None:
     np.testing.assert_array_equal(raw(old), raw(expected_old))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", PACKED)
 @pytest.mark.parametrize("stride", [1, 3])
 def test_each_lane_adds_the_sum_of_another_row(arch: str, stride: int) -> None:

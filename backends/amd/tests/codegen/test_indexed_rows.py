@@ -60,6 +60,7 @@ def test_rows_are_gathered_and_scattered_16_bytes_at_a_time(arch: str, name: str
     assert found["load 16"] == found["store 16"] >= 4
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ["paged", "experts"])
 def test_operands_of_products_are_gathered_16_bytes_at_a_time(arch: str, name: str) -> None:

@@ -29,6 +29,7 @@ FORMATS = [
 SOURCES = {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(("arch", "name", "format_"), FORMATS)
 def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> None:
@@ -56,6 +57,7 @@ def test_conversions(arch: str, name: str, format_: FloatType, source: str) -> N
     np.testing.assert_array_equal(found, np.array(expected, np.uint8))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("propagate", [False, True])
 @pytest.mark.parametrize(("arch", "name", "format_"), FORMATS)
 def test_what_a_kernel_clamps_is_not_clamped_again(
@@ -151,6 +153,7 @@ def test_f32_becomes_bf16_in_four_instructions(arch: str, each: int) -> None:
     np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", ["add", "sub", "mul"])
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_arithmetic_of_bf16_asks_for_no_nan(arch: str, name: str) -> None:
@@ -202,6 +205,7 @@ def test_arithmetic_of_bf16_asks_for_no_nan(arch: str, name: str) -> None:
     np.testing.assert_array_equal(found[~nan], expected[~nan].view(np.uint16))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_no_conversion_needs_an_assembler(arch: str) -> None:
     names = ("fp64", "fp32", "fp16", "bf16", "fp8e4nv", "fp8e5")

@@ -58,6 +58,7 @@ def loops_of(code: CodeObject) -> int:
     return sum(found is not None and places[found[1]] <= number for number, found in branches)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950", "gfx1100", "gfx1201"])
 @pytest.mark.parametrize(("trips", "loops"), [(2, 0), (4, 0), (8, 1)])
 def test_only_short_loops_are_unrolled(arch: str, trips: int, loops: int) -> None:

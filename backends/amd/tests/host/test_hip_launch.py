@@ -18,6 +18,7 @@ _there = (
 )
 
 
+@pytest.mark.each_value
 @pytest.mark.skipif(
     not _there or shutil.which("cc") is None, reason="rocm-bindings-hip and a C compiler are needed"
 )

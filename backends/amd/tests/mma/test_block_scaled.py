@@ -79,6 +79,7 @@ CASES = [
 ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("schedule", ["lockstep", "random"])
 @pytest.mark.parametrize(("formats", "shape", "warps", "name", "count"), CASES)
 def test_products_are_scaled_by_the_instructions(

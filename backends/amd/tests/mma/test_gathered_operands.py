@@ -53,6 +53,7 @@ def is_right(code: CodeObject, m: int, n: int, index: str, schedule: str) -> boo
     return bool(np.array_equal(found, (q @ k.T) @ k))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("arch", "configuration"),
     CASES,

@@ -58,6 +58,7 @@ def is_right(code: CodeObject, size: tuple[int, int, int], schedule: str, seed: 
     return bool(np.array_equal(c, (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float16)))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("stages", [3, 4])
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

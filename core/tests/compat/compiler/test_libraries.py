@@ -154,6 +154,7 @@ def test_kernels_that_are_no_libraries(monkeypatch):
         compiled(named, {"out": "*fp32"}, {}).asm["so"]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_package_of_a_model_that_launches_kernels(tmp_path):
     pytest.importorskip("torch")

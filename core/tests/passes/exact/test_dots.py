@@ -53,6 +53,7 @@ def launched(a, b, c, names: tuple[str, str], **options) -> np.ndarray:
     return out
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("way", ["native", "i8"])
 @pytest.mark.parametrize("carry", ["float", "int"])
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ class Simulated:
         self.now += self.flush
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("around", [0.0, 3.0])
 @pytest.mark.parametrize("flush", [0.0, 0.2, 6.0, 12.0])
 @pytest.mark.parametrize("kernel", [0.001, 0.07, 1.0, 4.0, 30.0, 700.0])

@@ -145,6 +145,7 @@ def anywhere(
     d.store([other_row, column], x)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "random"])
 @pytest.mark.parametrize(("row_step", "column_step"), list(product((0, 2, 4, 8), (0, 8, 16))))
 def test_the_last_store_to_a_place_stays(row_step: int, column_step: int, completion: str) -> None:

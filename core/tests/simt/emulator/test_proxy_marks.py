@@ -103,6 +103,7 @@ def run(
     return arrays
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("fn", KERNELS, ids=lambda fn: fn.__name__)
 def test_kernels_that_load_into_the_same_memory_run(fn: Any, completion: str) -> None:

@@ -71,6 +71,7 @@ def test_a_tile_of_too_few_elements_has_no_such_layout() -> None:
 SIZES = [(16, 8, 8), (32, 16, 40), (19, 12, 20), (16, 8, 4), (5, 4, 0)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("drains", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)

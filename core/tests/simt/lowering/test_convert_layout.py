@@ -105,6 +105,7 @@ def convert(
     return given, out
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [*NUMPY, FloatType("f8e4m3fn"), PointerType(F32)], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_any_layout_to_any_other(element: Type, seed: int) -> None:
@@ -136,6 +137,7 @@ def test_within_a_warp_no_shared_memory_is_used(element: Type, seed: int) -> Non
     np.testing.assert_array_equal(given, out)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [I1, I8, F16, BF16, I16, F32], ids=str)
 @pytest.mark.parametrize(
     "images",
@@ -155,6 +157,7 @@ def test_narrow_elements_share_words_while_lanes_and_registers_are_exchanged(
     np.testing.assert_array_equal(given, out)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(("element", "rounds"), [(F32, 1), (F32, 3), (I1, 2), (F16, 2), (F64, 2)])
 @pytest.mark.parametrize("kind", ["transposed", "twisted", "blocked"])
 def test_tiles_go_through_little_memory_in_rounds(element: Type, rounds: int, kind: str) -> None:

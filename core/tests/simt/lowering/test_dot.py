@@ -95,6 +95,7 @@ def test_multiplied_and_added_in_every_type(a: Type, b: Type, c: Type) -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     "shape",
     [(1, 1, 1), (1, 16, 8), (16, 1, 8), (8, 4, 1), (2, 2, 64), (32, 16, 128), (64, 64, 4)],

@@ -159,6 +159,7 @@ def leftmost(kernel: SampleKernel, type_: Type) -> Region:
     return kernel.region((type_, I64, type_, I64), choose)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(
     ("shape", "axis"),
@@ -211,6 +212,7 @@ def scan_through_every_kind(
     check_outputs(sample, expected, found)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 @pytest.mark.parametrize(
     ("registers", "lanes", "warps"),

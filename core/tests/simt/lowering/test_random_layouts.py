@@ -85,6 +85,7 @@ def expanded(sample: Sample, arguments: list[Any]) -> list[Any]:
     return found
 
 
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_samples_in_random_layouts(operation: str) -> None:
     runnable = [

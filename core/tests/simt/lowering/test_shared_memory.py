@@ -159,6 +159,7 @@ def test_stores_and_loads_in_any_layout(element: Type, seed: int) -> None:
     np.testing.assert_array_equal(result, given)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("element", [I8, F16, F32, F64, FloatType("f8e5m2")], ids=str)
 @pytest.mark.parametrize("widths", [(4, 8, 16), (16,), (8,)], ids=str)
 @pytest.mark.parametrize("masked", [False, True])

@@ -82,6 +82,7 @@ def inside_loops(operations: list[Operation], name: str, depth: int) -> list[Ope
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("steps", [0, 1, 2, 6])
 @pytest.mark.parametrize("start", [False, True])
@@ -228,6 +229,7 @@ def at_pointers(a, b, c, n, K: tl.constexpr):
     tl.store(c + rows[:, None] * 16 + columns[None, :], acc)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("n", [0, 16, 96])
 def test_loops_whose_copies_are_of_pointers(n: int, completion: str) -> None:
@@ -284,6 +286,7 @@ def test_without_the_wait_for_a_slots_product_it_is_filled_too_early() -> None:
     assert not np.array_equal(c, a @ b.T)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize(("causal", "blocks"), [(False, 2), (False, 4), (True, 4)])
 def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None:
@@ -314,6 +317,7 @@ def test_chains_of_attention(causal: bool, blocks: int, completion: str) -> None
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("n", [0, 8, 16, 40])
 @pytest.mark.parametrize("start", [False, True])

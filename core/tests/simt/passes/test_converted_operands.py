@@ -93,6 +93,7 @@ def arguments(depth: int, n: int) -> list[object]:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("n", [0, 5, 16])
 @pytest.mark.parametrize("depth", [4, 16, 32])
 def test_products_read_what_they_would_convert_from_shared_memory(depth: int, n: int) -> None:

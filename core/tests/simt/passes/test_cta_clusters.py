@@ -71,6 +71,7 @@ def starts(module: Module) -> list[Operation]:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("divided", [False, True])
 @pytest.mark.parametrize(("steps", "blocks"), [(0, 2), (1, 4), (7, 2), (5, 4)])
@@ -200,6 +201,7 @@ def by_pointers(a, b, c, sums, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     tl.atomic_add(sums + 19, 1.0)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "random"])
 @pytest.mark.parametrize(
     ("shape", "block"),

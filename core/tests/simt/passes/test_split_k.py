@@ -28,6 +28,7 @@ def module(batches: tuple[int, ...], k: int) -> Module:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("batches", [(), (2,)], ids=str)
 @pytest.mark.parametrize(
     ("k", "part", "pieces"), [(64, 4, 2), (256, 6, 4), (256, 12, 2), (256, 0, 8)]

@@ -45,6 +45,7 @@ def in_one_of_two(a, b, c, n, m):
     c.store([0, 0], acc)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kernel", [in_two_loops, in_one_of_two])
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (2, 3), (3, 0), (3, 2)])
 def test_what_several_products_read_is_put_there_once(kernel: Any, n: int, m: int) -> None:

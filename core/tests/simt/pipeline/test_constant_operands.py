@@ -28,6 +28,7 @@ def machine(registers: int) -> MatrixTarget:
     return target
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("n", [0, 16, 33, 64])
 def test_a_constant_operand_is_read_from_shared_memory_where_registers_are_few(

@@ -20,6 +20,7 @@ from tilewright.testing.emulator_check import LANES, WARPS, build, compare, insi
 from tilewright.testing.matrix_target import MatrixTarget
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])
 def test_any_number_of_iterations(stages: int, trips: int) -> None:
@@ -51,6 +52,7 @@ def test_any_number_of_iterations(stages: int, trips: int) -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("type_", ["i32", "u32", "i64", "u64", "i16"])
 @pytest.mark.parametrize(
     "bounds", [(5, 5, 4), (3, 120, 25), (100, 3, 4), (0, 127, 16), (1, 2, 1)], ids=str
@@ -342,6 +344,7 @@ def test_copies_are_as_wide_as_the_pointers_allow(divisibility: int) -> None:
     assert max(sizes) == max(4, divisibility)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("k_step", [0, 4, 8])
 @pytest.mark.parametrize(("fragments", "wish"), [(True, True), (True, False), (False, False)])
 def test_matrix_instructions_read_their_fragments_from_shared_memory(
@@ -370,6 +373,7 @@ def test_matrix_instructions_read_their_fragments_from_shared_memory(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 4, 7])

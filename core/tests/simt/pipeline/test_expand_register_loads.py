@@ -83,6 +83,7 @@ def operands(seed: int, trips: int, K: int = 128) -> list[Any]:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("lanes", [LANES, 64])
 @pytest.mark.parametrize("stages", [2, 3, 5])
 @pytest.mark.parametrize("trips", range(8))
@@ -344,6 +345,7 @@ def in_turn(*first: str, second: list[str]) -> list[str]:
     ]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trips", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("k_step", [4, 8, 16])
 def test_loads_are_in_flight_in_turn_where_registers_are_few(k_step: int, trips: int) -> None:

@@ -118,6 +118,7 @@ def attention_by_blocks(
 SIZES = [(16, 8, 8), (32, 16, 40), (19, 11, 21), (16, 8, 1), (5, 3, 0)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("matrix", [True, False])
@@ -185,6 +186,7 @@ def run_blocks(
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -204,6 +206,7 @@ def test_matmul_by_blocks(size: tuple[int, int, int], parts: bool, completion: s
         )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
@@ -237,6 +240,7 @@ def test_matmul_by_groups(size: tuple[int, int, int], completion: str) -> None:
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("rows", [False, True], ids=["staged", "in registers"])
 @pytest.mark.parametrize("length", [3, 8, 27])
@@ -286,6 +290,7 @@ def test_attention_by_groups(length: int, rows: bool, completion: str) -> None:
             )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("depth", [8, 21, 40])
@@ -386,6 +391,7 @@ def test_a_program_of_as_many_warps_as_there_are_is_not_divided(warps: int, form
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("parts", [False, True])
 def test_attention_by_blocks(parts: bool, completion: str) -> None:
@@ -444,6 +450,7 @@ def scaled_by_pointers(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, B
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("form", ["groups", "blocks", "parts"])
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -36,6 +36,7 @@ def order(module: Module) -> str:
     return "".join(letters.get(operation.name, "") for operation in loop_of(module).regions[0])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("warps", [2, 4])
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -28,6 +28,7 @@ def expanded(run: Run, stages: int, target: emulator.EmulatedTarget, **constants
     return loop
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trips", TRIPS)
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("kernel", [gathering, chasing])
@@ -36,6 +37,7 @@ def test_copies_in_groups(kernel: Callable[[int], Run], stages: int, trips: int)
     assert inside(loop, "simt.copy_start")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trips", TRIPS)
 @pytest.mark.parametrize("stages", [2, 3])
 @pytest.mark.parametrize("kernel", [gathering, chasing])
@@ -57,6 +59,7 @@ def test_loads_through_few_registers(trips: int) -> None:
     assert inside(loop, "simt.keep_order")
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("trips", TRIPS)
 @pytest.mark.parametrize("registers", [255, 40])
 def test_the_last_product_step_by_step(registers: int, trips: int) -> None:

@@ -135,6 +135,7 @@ def _integer_cases() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize(("target", "row"), _integer_cases())
 def test_integers(target: str, row: str) -> None:
     formula = INTEGER_ROWS.get(row) or PER_SIZE[lanes(target)][row]
@@ -300,6 +301,7 @@ REAL_ROWS: dict[str, Callable[[Array, Array, Array], Array]] = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("row", REAL_ROWS)
 def test_reals(target: str, row: str) -> None:

@@ -155,6 +155,7 @@ def check(
 PAIRS = [(254, 1), (0, 254), (253, 30), (20, 235), (0, 127), (0, 0), (110, 140)]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("form", [0, 1, 2])
 @pytest.mark.parametrize(
     "formats",
@@ -192,6 +193,7 @@ def test_scales_of_one_side(
         check(formats, codes, form, power)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize(
     ("formats", "codes"),
     [(("e4m3", "e4m3"), (254, 1)), (("fp16", "e4m3"), (None, 160)), (("bf16", "e2m1"), (1, 250))],

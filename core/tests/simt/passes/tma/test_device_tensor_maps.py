@@ -65,6 +65,7 @@ def run_grouped(
     return module
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("stages", [1, 3])
 def test_products_of_groups_whose_tensors_are_loaded(completion: str, stages: int) -> None:
@@ -85,6 +86,7 @@ def test_products_of_groups_in_any_order_of_events() -> None:
         run_grouped(sizes, BulkTarget(8, completion="random", seed=seed), seed)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "random"])
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
 def test_tensors_of_every_rank(rank: int, completion: str) -> None:
@@ -165,6 +167,7 @@ def run_batched(
     return module
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("specialize", [False, True])
 def test_descriptors_made_anew_for_each_batch(specialize: bool, completion: str) -> None:
@@ -252,6 +255,7 @@ def of_heads(
         tl.store(out + (head * BM + rows[:, None]) * HEAD + dims[None, :], acc / total[:, None])
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", COMPLETIONS)
 @pytest.mark.parametrize("masked", [False, True])
 def test_chains_of_products_by_descriptors_that_are_made_anew(

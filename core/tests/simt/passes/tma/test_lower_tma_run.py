@@ -172,6 +172,7 @@ ROOM = {
 }
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "early", "random"])
 @pytest.mark.parametrize("room", ROOM)
 def test_stores_in_a_loop_run_on_in_as_many_pieces_as_there_is_room_for(
@@ -247,6 +248,7 @@ def persistent_product(a, b, c, tiles, depth):
         c.store([tile * 16, 0], total)
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", ["late", "early", "crossed", "random"])
 @pytest.mark.parametrize(
     ("tiles", "depth"), [(0, 16), (1, 0), (1, 5), (3, 16), (4, 41), (2, 97), (5, 129)]

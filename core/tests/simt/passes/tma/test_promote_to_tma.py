@@ -62,6 +62,7 @@ def product(
     return [operation.name for operation in kernel_of(module).walk()]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("shape", [(16, 8, 8), (33, 23, 19), (5, 3, 40)], ids=str)
@@ -75,6 +76,7 @@ def test_products_by_pointers(name: str, shape: tuple[int, int, int], completion
     )
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("turned", [(True, False), (False, True), (True, True)], ids=str)
 @pytest.mark.parametrize("name", KERNELS)
 def test_turned_operands(name: str, turned: tuple[bool, bool]) -> None:
@@ -169,6 +171,7 @@ def test_from_before_the_matrix_and_from_the_middle_of_the_sum(first: int) -> No
     assert [operation.name for operation in kernel_of(module).walk()].count("simt.tensor") == 2
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("n", [8, 21])
 def test_attention(n: int, completion: str) -> None:

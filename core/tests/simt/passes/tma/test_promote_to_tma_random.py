@@ -132,6 +132,7 @@ def module_of(choice: dict[str, Any]) -> Module:
     return kernel_module(anyhow, dict.fromkeys("abc", "*fp32"), choice, ("a", "b", "step", "batch"))
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_addresses(seed: int) -> None:
     rng = np.random.default_rng(seed)
