@@ -209,6 +209,26 @@ def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, fi
     assert code == 0 and ", 1 configurations in" in out and "has no @autotune" in out
 
 
+def test_configurations_with_other_bits_are_left_out(run, file):
+    file.write_text(
+        KERNELS
+        + """
+@tw.jit
+def sums(x, out, n, BLOCK: tl.constexpr):
+    total = 0.0
+    for start in range(0, n, BLOCK):
+        total += tl.sum(tl.load(x + start + tl.arange(0, BLOCK)))
+    tl.store(out, total)
+"""
+    )
+    arguments = "--arguments", "x=fp32[n], out=fp32[1], n=1024", "--grid", "1", "--invariant"
+    code, out, err = run("tune", f"{file}:sums", *arguments, "--space", "BLOCK=32|64|128")
+    assert code == 0, err
+    assert out.count("it computes other bits than [BLOCK: ") == 2
+    assert ", 3 configurations" not in out
+    assert re.search(r"bits of all but the failed ones, for every batch size: [0-9a-f]{16}\n", out)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -220,6 +240,7 @@ def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, fi
         ((*ARGUMENTS, "--budget", "-1"), "--budget must be a number of seconds above 0"),
         ((*ARGUMENTS, "--executor", "cluster"), "--executor: an executor is"),
         ((*ARGUMENTS, "--config", "BLOCK"), "expected NAME=VALUE"),
+        ((*ARGUMENTS, "--invariant", "--executor", "processes:1"), "--invariant compares bits on"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, file, arguments, says):

@@ -239,6 +239,11 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"measure on workers, one record a kind of device: {EXECUTORS}",
     )
     tune.add_argument(
+        "--invariant",
+        action="store_true",
+        help="choose among configurations that compute the same bits, for every batch size",
+    )
+    tune.add_argument(
         "--records",
         type=Path,
         metavar="FOLDER",

@@ -45,7 +45,10 @@ def tune_command(options: argparse.Namespace) -> int:
         time_limit=limit,
         budget=budget,
         keep=keep,
+        invariant=options.invariant,
     )
+    if options.executor and options.invariant:
+        raise UsageError("--invariant compares bits on one device: leave --executor out")
     if options.executor:
         outcomes = _on_fleet(
             job, configs or (tuner.configs if tuner is not None else None), options.executor
@@ -163,7 +166,8 @@ def outcome_text(name: str, outcome: Outcome) -> str:
     ignored = _ignored_options(backend)
 
     def shown(text: str) -> str:
-        return shipped_records.readable(_without(text, ignored)) or "no meta-parameters"
+        kept = _without(text, {*ignored, "invariant"})
+        return shipped_records.readable(kept) or "no meta-parameters"
 
     lines = [
         (
@@ -183,6 +187,8 @@ def outcome_text(name: str, outcome: Outcome) -> str:
                 f"{median:>10.4g} {low:>10.4g} {high:>10.4g} {slower:>7.2f}x  {shown(text)}"
             )
         lines += ["", f"best: {shown(outcome.best)}"]
+    if outcome.signature:
+        lines.append(f"bits of all but the failed ones, for every batch size: {outcome.signature}")
     lines += [
         f"failed: {shown(text)}: {why.splitlines()[0] if why else ''}"
         for text, why in outcome.failures.items()

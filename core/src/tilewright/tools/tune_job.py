@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import AutotunerError
-from tilewright.runtime.compiler.config import Config, config_text
+from tilewright.runtime.compiler.config import Config, config_text, made_invariant
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.launch.heuristics import Heuristics
 from tilewright.runtime.storage.cache_keys import digest
@@ -41,6 +41,7 @@ class Job:
         backend: the backend's name; the default one where empty.
         time_limit, budget: seconds, see :func:`tilewright.autotune`; ``budget`` None for no limit.
         keep: whether the result is kept among the records of the machine that measures.
+        invariant: whether all configurations that may be chosen compute the same bits.
     """
 
     file: str
@@ -52,6 +53,7 @@ class Job:
     time_limit: float | None = None
     budget: float | None = None
     keep: bool = False
+    invariant: bool = False
 
     @classmethod
     def of(cls, reference: str, arguments: str, grid: str, **others: Any) -> Job:
@@ -118,6 +120,7 @@ class Outcome:
         best: text of the best configuration; empty where none works.
         seconds: that it took.
         refused: nothing was measured, since the device is of another kind.
+        signature: of the bits that an invariant tuning chose; empty for others.
     """
 
     device: str
@@ -128,6 +131,7 @@ class Outcome:
     best: str = ""
     seconds: float = 0.0
     refused: bool = False
+    signature: str = ""
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -170,6 +174,8 @@ def measure(
     if only is not None and found.kind != only:
         found.refused = True
         return found
+    if job.invariant and configs is not None:
+        configs = [made_invariant(config) for config in configs]
     kernel, tuner = _prepared(job.kernel(), configs, job)
     values = on_device(parsed(job.arguments), backend, device)
     unknown = [name for name in values if name not in tuner.arg_names]
@@ -221,6 +227,7 @@ def measure(
     if not found.timings and not found.failures:
         found.failures[""] = skipped
     found.record, found.seconds = tuner.record, tuner.bench_time
+    found.signature = tuner.signature
     return found
 
 
@@ -240,6 +247,9 @@ def _prepared(kernel: Any, configs: Sequence[Config] | None, job: Job) -> tuple[
     )
     if configs is not None:
         tuner.configs, tuner._given_configs = list(configs), True
+    tuner.anchors, tuner.signature = {}, ""
+    if job.invariant:
+        tuner.make_invariant()
     tuner.cache, tuner.configs_timings, tuner.failures, tuner.best_config, tuner.record = (
         {},
         {},

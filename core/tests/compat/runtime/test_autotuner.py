@@ -333,3 +333,22 @@ def test_known_launches_see_what_a_program_does_to_the_kernel(where, monkeypatch
         assert all(each.metadata.debug for each in found) and not first.metadata.debug
     else:
         assert seen == [tuner.best_config.kwargs["BLOCK"]] * 2 and found == [first] * 2
+
+
+def test_the_variable_makes_kernels_invariant(monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_AUTOTUNE_INVARIANT", "1")
+
+    @triton.autotune([triton.Config({"BLOCK": block}) for block in (64, 128)], key=["n"])
+    @triton.jit
+    def row_sums(x, out, n, BLOCK: tl.constexpr):
+        total = 0.0
+        for start in range(0, n, BLOCK):
+            total += tl.sum(tl.load(x + tl.program_id(0) * n + start + tl.arange(0, BLOCK)))
+        tl.store(out + tl.program_id(0), total)
+
+    x, out = torch.randn((3, 512)), torch.empty(3)
+    row_sums[(3,)](x, out, 512)
+    assert torch.allclose(out, x.sum(1), atol=1e-4)
+    assert row_sums.signature
+    ((_, error),) = row_sums.failures
+    assert "computes other bits than" in str(error)

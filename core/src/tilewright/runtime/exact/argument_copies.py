@@ -23,22 +23,34 @@ class ArgumentCopies:
         import numpy as np
 
         self.rng = np.random.default_rng(seed)
-        self._contents: dict[int, Surrounded] = {}
+        self._contents: dict[int, Any] = {}
 
     def contents(self, array: Any) -> Any:
         """Return the elements of the copies of an array."""
         return array
 
-    def copies(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Surrounded]]:
+    def foreign(self, name: str, array: Any) -> Any:
+        """Return the initial copy of an array that is neither NumPy's nor PyTorch's.
+
+        Raises:
+            LaunchError: it cannot be copied.
+        """
+        raise LaunchError(
+            f"{self.copier} copies arrays of NumPy and PyTorch, and argument {name} is a "
+            f"{type(array).__name__}"
+        )
+
+    def copies(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Copy arguments by name; return the copies, and the arrays among them by name.
 
-        Arrays that are one object have one copy, by the first name.
+        Arrays that are one object have one copy, by the first name. Those of NumPy and PyTorch are
+        each a :class:`Surrounded`.
 
         Raises:
             LaunchError: an array is neither NumPy's nor PyTorch's.
         """
-        made: dict[int, Surrounded] = {}
-        arrays: dict[str, Surrounded] = {}
+        made: dict[int, Any] = {}
+        arrays: dict[str, Any] = {}
 
         def copied(name: str, value: Any) -> Any:
             if isinstance(value, TensorDescriptor):
@@ -56,16 +68,14 @@ class ArgumentCopies:
 
         return {name: copied(name, value) for name, value in named.items()}, arrays
 
-    def _initial(self, name: str, array: Any) -> Surrounded:
+    def _initial(self, name: str, array: Any) -> Any:
         found = self._contents.get(id(array))
         if found is None:
-            if not (is_numpy_array(array) or hasattr(array, "as_strided")):
-                raise LaunchError(
-                    f"{self.copier} copies arrays of NumPy and PyTorch, and argument {name} is a "
-                    f"{type(array).__name__}"
-                )
-            contents = self.contents(array)
-            found = self._contents[id(array)] = Surrounded.of(array, contents, self.rng)
+            if is_numpy_array(array) or hasattr(array, "as_strided"):
+                found = Surrounded.of(array, self.contents(array), self.rng)
+            else:
+                found = self.foreign(name, array)
+            self._contents[id(array)] = found
         return found
 
 

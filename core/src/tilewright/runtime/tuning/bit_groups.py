@@ -17,14 +17,13 @@ from tilewright.passes.analysis.batch_sizes import BatchSize, batch_sizes
 from tilewright.passes.analysis.bit_signature import bit_signature, unordered_addition
 from tilewright.runtime.compiler.config import Config
 from tilewright.runtime.compiler.parallel_compile import Trial
-from tilewright.runtime.exact.payloads import float_type
-from tilewright.runtime.exact.surroundings import Surrounded
 from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.tuning.probe_arrays import (
     ProbeArguments,
     bits_of_memory,
     digest_of_bits,
     first_wrong,
+    float_type_of,
 )
 from tilewright.runtime.tuning.restored_arrays import changed_by
 
@@ -217,7 +216,7 @@ class ProbedLaunch:
         config: Config,
         arguments: ProbeArguments,
         batch: Batch | None,
-    ) -> dict[str, Surrounded]:
+    ) -> dict[str, Any]:
         """Return copies of the arrays after a step of a launch."""
         copied, arrays = arguments.copies(self.named)
         if batch is not None:
@@ -252,11 +251,11 @@ class ProbedLaunch:
             for name, array in ProbeArguments(0).copies(self.named)[1].items()
             if not stored or name.partition("[")[0] in stored
         }
-        types = [float_type(array.flat) for array in arrays.values()]
+        types = [float_type_of(array) for array in arrays.values()]
         if not any(types):
             return _DRAWS
         is_wide = any(type_ is not None and type_.bits >= 32 for type_ in types)
-        elements = sum(array.size for array in arrays.values())
+        elements: int = sum(array.size for array in arrays.values())
         needed = -(-(_ELEMENTS if is_wide else _NARROW_ELEMENTS) // max(1, elements))
         return min(max(needed, _DRAWS), _MAX_DRAWS)
 

@@ -85,6 +85,10 @@ class Autotuner(own.Autotuner):
             time_limit=None,
         )
 
+    def _keeps_bits(self) -> bool:
+        """Return True: invariant kernels have the same bits in every process."""
+        return True
+
     @functools.cached_property
     def base_fn(self) -> Callable[..., Any]:
         """The Python function of the innermost kernel.
