@@ -1,0 +1,1 @@
+"""Re-tiling of kernels whose programs add to each other's elements."""
