@@ -14,22 +14,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
-from tilewright.ir.ops.control import For, If
+from tilewright.ir.ops.control import If
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load, Store
+from tilewright.ir.ops.memory import AtomicRmw, Load, Store
 from tilewright.ir.ops.shape import Split
-from tilewright.ir.order import SEQUENTIAL
 from tilewright.ir.types import TileType, bit_width, element_type, shape_of
 from tilewright.passes.analysis.axis import axis_info
-from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable, is_plain
+from tilewright.simt.analysis.pipelined_loads import feeding_matmuls
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops
-from tilewright.simt.analysis.shared_views import named_before, renames, views_of
 from tilewright.simt.assign_layouts.coalesce import (
     ACCESSES,
     coalesced,
@@ -39,12 +36,13 @@ from tilewright.simt.assign_layouts.coalesce import (
     widened,
 )
 from tilewright.simt.assign_layouts.direct_to_shared import mark_direct_to_shared
+from tilewright.simt.assign_layouts.plan_choice import PlanChoice
 from tilewright.simt.assign_layouts.rematerializable import fixed_tiles
 from tilewright.simt.assign_layouts.rematerialize import Materializer
 from tilewright.simt.assign_layouts.shape_rules import holding, per_register
 from tilewright.simt.assign_layouts.solver import Edge, Origin, Problem, Variable, tile_shape
 from tilewright.simt.assign_layouts.tile_access import TileAccess
-from tilewright.simt.dialect.attributes import WARPS, note
+from tilewright.simt.dialect.attributes import WARPS
 from tilewright.simt.dialect.layout_rules import SHAPE_OPERATIONS, SOURCES
 from tilewright.simt.dialect.loop_carried import (
     CARRIERS,
@@ -53,19 +51,14 @@ from tilewright.simt.dialect.loop_carried import (
     operations_of_program,
 )
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.pipeline_attributes import Ahead
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.layouts.linear_layout import (
     LinearLayout,
-    SharedLayout,
-    axis_shifts,
     log2,
     replicated,
 )
 from tilewright.simt.target.cost_model import operation_cost
-from tilewright.simt.target.fma_plan import FMA, FMA_IN_SEQUENCE, fma_plan
-from tilewright.simt.target.matmul_plan import REGISTERS, MatmulPlan, matmul_of
-from tilewright.simt.target.plan_selection import plans
+from tilewright.simt.target.matmul_plan import MatmulPlan
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -80,21 +73,7 @@ def assign(
     Raises:
         LoweringError: a tile has an extent that is no power of two, or an operation has no rule.
     """
-    LayoutStatement(function, target, num_warps).run(options or {})
-
-
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """Element of a tile in shared memory from which a matmul operand is computed.
-
-    Attributes:
-        bits: of an element.
-        neighbour: the XOR of the row-major operand indices of two elements that are neighbours in
-            memory, as one bit.
-    """
-
-    bits: int
-    neighbour: int
+    LayoutStatement(function, target, num_warps, options or {}).run()
 
 
 class LayoutStatement:
@@ -113,12 +92,17 @@ class LayoutStatement:
         plans: the plan of each matmul.
     """
 
-    def __init__(self, function: Function, target: SimtTarget, num_warps: int) -> None:
+    def __init__(
+        self,
+        function: Function,
+        target: SimtTarget,
+        num_warps: int,
+        options: Mapping[str, Any],
+    ) -> None:
         log2(num_warps)  # a power of two
         self.function, self.target, self.num_warps = function, target, num_warps
+        self._options = options
         function.attributes[WARPS] = num_warps
-        self.plans: dict[Operation, MatmulPlan] = {}
-        self._pipelined: list[For] = []
         self.axes = axis_info(function)
         self.operations = operations_of_program(function.body)
         self.carried = all_carried(function)
@@ -146,6 +130,7 @@ class LayoutStatement:
         self._apart: dict[Operation, LinearLayout] = {}
         #: layouts of loads that are copied lane after lane
         self._side_by_side: dict[Operation, LinearLayout] = {}
+        self._pipelined = list(pipelined_loops(function, options, (Dot,)))
         self.accesses: dict[Operation, TileAccess] = {}
         for operation in self.operations:
             if (
@@ -153,6 +138,8 @@ class LayoutStatement:
                 and (access := tile_access(operation, self.axes, target)) is not None
             ):
                 self.accesses[operation] = access
+        self._choice = PlanChoice(target, self.accesses, self._pipelined)
+        self.plans = self._choice.plans
         self.coalesced = coalesced(
             self.accesses.values(),
             target.resources.warp_size,
@@ -160,14 +147,13 @@ class LayoutStatement:
             target.resources.max_access,
         )
 
-    def run(self, options: Mapping[str, Any]) -> None:
-        self._pipelined = list(pipelined_loops(self.function, options, (Dot,)))
+    def run(self) -> None:
         for argument in self.function.arguments:
             if isinstance(argument.type, TileType):
                 self._share(argument, self.variable(argument))
         for operation in self.operations:
             self._state(operation)
-        self._side_by_side = mark_direct_to_shared(self, options)
+        self._side_by_side = mark_direct_to_shared(self, self._options)
         self._keep_copied()
         self._connect()
         self.problem.solve(
@@ -307,189 +293,8 @@ class LayoutStatement:
         return lambda layout: access.cost(layout, costs)
 
     def plan(self, operation: Dot) -> MatmulPlan:
-        """Choose the plan of a matmul: the target's first choice, or one that avoids staging.
-
-        The latter reads operands from registers that are there anyway.
-        """
-        matmul = matmul_of(operation)
-        if operation.order == SEQUENTIAL:
-            plan = self.plans[operation] = fma_plan(self.target, matmul, FMA_IN_SEQUENCE)
-            return plan
-        plan = (
-            self._in_place(operation)
-            or self._by_rows(operation)
-            or self._copied_before(operation)
-            or self._by_pairs(operation)
-            or plans(matmul, self.target)[0]
-        )
-        if plan.name == FMA:
-            a, b = operation.a.type, operation.b.type
-            note(
-                operation,
-                f"no matrix instruction for {a} by {b} in {matmul.accumulator} "
-                f"({matmul.precision}): multiplied and added",
-            )
-        self.plans[operation] = plan
-        return plan
-
-    def _in_place(self, operation: Dot) -> MatmulPlan | None:
-        """Return a plan that reads the first operand in place, in registers.
-
-        Applies if the operand is computed elementwise from a matmul's result, in the result's
-        layout, and the target would prefer to stage it in shared memory. None otherwise.
-        """
-        known = plans(matmul_of(operation), self.target)
-        if known[0].reads[0] == REGISTERS:
-            return None
-        for source in self._computed_from(operation.a):
-            for plan in known:
-                if plan.reads == (REGISTERS, known[0].reads[1]) and plan.a == self.plans[source].c:
-                    return plan
-        return None
-
-    def _copied_before(self, operation: Dot) -> MatmulPlan | None:
-        """Return a plan that reads a copied operand through registers instead of staging it again.
-
-        Applies to an operand that is computed from a tile copied to shared memory, or that lies
-        there in a layout no instruction reads, if each warp has its own part of it. If the copied
-        elements are narrower than the operand's, threads load less than a word at a time: this
-        applies only if nothing else must then be staged in shared memory.
-        """
-        known = plans(matmul_of(operation), self.target)
-        loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
-        if loop is None or known[0].reads == (REGISTERS, REGISTERS):
-            return None
-        first, second = known[0].reads
-        operands = operation.a, operation.b
-        copied = [
-            self._copied_elements(operand, loop.body, known[0].wishes(position))
-            for position, operand in enumerate(operands)
-        ]
-        for position, reads in enumerate(((REGISTERS, second), (first, REGISTERS))):
-            fitting = [
-                plan for plan in known if plan.reads == reads and all(plan.operand(position).warps)
-            ]
-            source = copied[position]
-            if not fitting or source is None:
-                continue
-            if (
-                source.bits < bit_width(element_type(operands[position].type))
-                and copied[1 - position] is not None
-            ):
-                continue
-            if source.bits > 8:
-                return fitting[0]
-            # one load reads neighbouring bytes if one thread holds them
-            return next(
-                (plan for plan in fitting if source.neighbour in plan.operand(position).registers),
-                fitting[0],
-            )
-        return None
-
-    def _by_pairs(self, operation: Dot) -> MatmulPlan | None:
-        """Return a plan that reads both operands from registers in runs along K, or None.
-
-        Applies if one operand is computed from narrower elements in shared memory: a thread then
-        holds neighbours along K, and loads them together.
-        """
-        known = plans(matmul_of(operation), self.target)
-        loop = next((loop for loop in self._pipelined if loop.body is operation.parent), None)
-        if loop is None or known[0].reads != (REGISTERS, REGISTERS):
-            return None
-        for position, operand in enumerate((operation.a, operation.b)):
-            source = self._copied_elements(operand, loop.body, ())
-            if source is not None and source.bits < min(32, bit_width(element_type(operand.type))):
-                for plan in known:
-                    if (
-                        plan.reads == known[0].reads
-                        and source.neighbour in plan.operand(position).registers
-                    ):
-                        return plan
-        return None
-
-    def _copied_elements(
-        self, operand: Value, body: Region, readable: Sequence[SharedLayout]
-    ) -> _Copied | None:
-        """Return the narrowest elements in shared memory that an operand is computed from.
-
-        Only elementwise arithmetic on tiles as large as the operand counts. None if there are none,
-        or if the operand depends on another matmul. If the operand is such a tile itself, None as
-        well, unless there are ``readable`` layouts and none of them keeps neighbours together.
-        """
-        count = log2(math.prod(tile_shape(operand)))
-        work, seen, computed = (
-            [(operand, tuple(1 << bit for bit in range(count)))],
-            {operand},
-            False,
-        )
-        found: list[_Copied] = []
-        while work:
-            value, bits = work.pop()
-            operation = value.definition
-            if operation is None or operation.parent is not body:
-                continue
-            if isinstance(operation, Dot):
-                return None
-            if isinstance(operation, Ahead) and self._is_copied(operation):
-                if len(bits) == count:
-                    found.append(
-                        _Copied(
-                            bit_width(element_type(value.type)), bits[self._fastest_bit(operation)]
-                        )
-                    )
-            elif operation.spec.elementwise or renames(operation):
-                computed |= operation.spec.elementwise
-                for source in operation.operands:
-                    if source not in seen and isinstance(source.type, TileType):
-                        seen.add(source)
-                        work.append(
-                            (source, named_before(operation, bits) if renames(operation) else bits)
-                        )
-        narrowest = min(found, key=lambda one: one.bits, default=None)
-        if narrowest is None or computed:
-            return narrowest
-        return (
-            narrowest
-            if readable and all(layout.offset(narrowest.neighbour) != 1 for layout in readable)
-            else None
-        )
-
-    def _fastest_bit(self, load: Ahead) -> int:
-        """Return the bit of the row-major index in which neighbours in memory differ."""
-        shape = tile_shape(load.results[0])
-        axis = self.accesses[load].order[0] if isinstance(load, Load) else len(shape) - 1
-        return axis_shifts(shape)[axis]
-
-    def _by_rows(self, operation: Dot) -> MatmulPlan | None:
-        """Return a plan that keeps whole rows in one warp, for back-to-back matmuls."""
-        plan = next(
-            (plan for plan in plans(matmul_of(operation), self.target) if plan.whole_rows), None
-        )
-        return (
-            plan
-            if plan is not None
-            and (self._computed_from(operation.a) or _feeds_matmul(operation.results[0]))
-            else None
-        )
-
-    def _computed_from(self, value: Value) -> list[Dot]:
-        """Matmuls from whose results a tile is computed elementwise."""
-        found, work, seen = [], [value], {value}
-        while work:
-            operation = work.pop().definition
-            if operation is None:
-                continue
-            if isinstance(operation, Dot) and operation in self.plans:
-                found.append(operation)
-            elif operation.spec.elementwise:
-                fresh = [
-                    operand
-                    for operand in operation.operands
-                    if operand not in seen and isinstance(operand.type, TileType)
-                ]
-                seen.update(fresh)
-                work += fresh
-        return found
+        """Choose the plan of a matmul."""
+        return self._choice.choose(operation)
 
     def _connect(self) -> None:
         """Merge loop-carried values with the arithmetic that defines them, and add all edges."""
@@ -582,8 +387,8 @@ class LayoutStatement:
             for load in feeding_matmuls(loop.body, (Dot,)):
                 if (
                     math.prod(shape_of(load.results[0].type)) < minimum
-                    or not self._is_copied(load)
-                    or self._is_multiplied_there(load)
+                    or not self._choice.is_copied(load)
+                    or self._choice.is_multiplied_there(load)
                 ):
                     continue
                 self.problem.in_shared[load.results[0]] = (
@@ -610,7 +415,7 @@ class LayoutStatement:
                     not isinstance(load, Load)
                     or access is None
                     or load in self._side_by_side
-                    or not self._is_copied(load)
+                    or not self._choice.is_copied(load)
                 ):
                     continue
                 layout, costs = self.origins[load.results[0]].layout(), self.target.costs
@@ -624,36 +429,6 @@ class LayoutStatement:
                     and 2 * access.count(best) < access.count(layout)
                 ):
                     self._apart[load] = best
-
-    def _is_multiplied_there(self, load: Ahead) -> bool:
-        """Return whether all readers of a load are matmuls that read it from shared memory."""
-        for view in views_of(load.results[0]):
-            for user in view.value.uses:
-                if renames(user):
-                    continue
-                if not isinstance(user, Dot) or view.value is user.c:
-                    return False
-                reads = self.plans[user].reads
-                if any(
-                    operand is view.value and reads[position] == REGISTERS
-                    for position, operand in enumerate((user.a, user.b))
-                ):
-                    return False
-        return True
-
-    def _is_copied(self, load: Ahead) -> bool:
-        """Return whether the target can copy a load asynchronously, given its addresses."""
-        if isinstance(load, DescriptorLoad) or load not in self.accesses:
-            return isinstance(load, DescriptorLoad)
-        widths = [
-            width for mechanism in self.target.async_copy.mechanisms for width in mechanism.widths
-        ]
-        access = self.accesses[load]
-        return (
-            (is_copyable(load) and access.vector * access.size >= min(widths))
-            if widths
-            else is_plain(load)
-        )
 
     # ---- rewriting
 
@@ -690,20 +465,6 @@ class LayoutStatement:
         if operation in self._apart:
             return [self._apart[operation] if read is not None else None for read in reads]
         return [read.root().chosen if isinstance(read, Variable) else read for read in reads]
-
-
-def _feeds_matmul(value: Value) -> bool:
-    """Return whether a matmul's first operand is computed elementwise from a tile."""
-    work, seen = [value], {value}
-    while work:
-        tile = work.pop()
-        for user in tile.uses:
-            if isinstance(user, Dot) and user.a is tile:
-                return True
-            if user.spec.elementwise and user.results[0] not in seen:
-                seen.add(user.results[0])
-                work.append(user.results[0])
-    return False
 
 
 def _name_plan(operation: Operation, plan: MatmulPlan) -> None:
