@@ -17,6 +17,8 @@ from tilewright_nvidia.manifest import CAPABILITIES, OPTIONS
 
 #: What a pointer or size that is a multiple of 16 is known as.
 ALIGNED = {"divisibility": 16}
+#: An architecture of each generation.
+GENERATIONS = ("sm_75", "sm_80", "sm_90a", "sm_100a", "sm_120a")
 
 
 def module_of(
