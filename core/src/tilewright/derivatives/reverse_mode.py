@@ -89,7 +89,7 @@ def consumed_outputs(module: Module, outputs: Sequence[str]) -> frozenset[str]:
     """
     kernel = normalized(module).kernel
     found = named_arguments(kernel, outputs, "outputs")
-    return repeated_outputs(MemoryEffects(kernel, Activity(kernel, ()), (), found), found)
+    return repeated_outputs(kernel, MemoryEffects(kernel, Activity(kernel, ()), (), found), found)
 
 
 def _transposed(module: Module, request: AdjointRequest, taped: frozenset[int]) -> Module:
@@ -104,7 +104,7 @@ def _transposed(module: Module, request: AdjointRequest, taped: frozenset[int]) 
     activity = Activity(kernel, arrays, scalars)
     memory = MemoryEffects(kernel, activity, arrays, outputs)
     written = {value.name for value in memory.written}
-    consumed = repeated_outputs(memory, outputs)
+    consumed = repeated_outputs(kernel, memory, outputs)
     finiteness = Finiteness(kernel)
     loaded = read_saved(kernel, memory, saved)
     shadows = ShadowAddresses(

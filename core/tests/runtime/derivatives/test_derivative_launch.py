@@ -201,6 +201,58 @@ def test_the_second_derivative_is_that_of_the_adjoint() -> None:
     assert by_cotangent[0] == 27.0
 
 
+@tw.jit
+def doubled_columns(x, out, n, stride, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    here = tl.program_id(0) * stride + at
+    tl.store(out + tl.program_id(0) * n + at, 2 * tl.load(x + here, mask=at < n), mask=at < n)
+
+
+def stage_of(kernel: tw.CompiledKernel) -> str:
+    return str(kernel.asm["tileir"])
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_gradients_are_stored_where_programs_load_apart(accumulate: bool) -> None:
+    x, cotangent = drawn(ROWS, COLUMNS), drawn(ROWS, COLUMNS, seed=1)
+    adjoint = tw.vjp(
+        doubled_columns, outputs="out", wrt="x", deterministic=True, accumulate=accumulate
+    )
+    dx = np.ones_like(x)
+    own = {"d_out": cotangent, "d_x": dx}
+    made = adjoint[(ROWS,)](x, np.zeros_like(x), COLUMNS, COLUMNS, BLOCK=128, **own)
+    assert "atomic" not in stage_of(made)
+    np.testing.assert_allclose(dx, 2 * cotangent + accumulate, rtol=1e-6)
+
+
+def test_gradients_are_added_up_where_rows_meet() -> None:
+    x, cotangent = drawn(ROWS * COLUMNS), drawn(ROWS, COLUMNS, seed=1)
+    out = np.zeros((ROWS, COLUMNS), "f4")
+    expected = np.zeros_like(x)
+    for row in range(ROWS):
+        expected[row * 60 : row * 60 + COLUMNS] += 2 * cotangent[row]
+    dx = np.full_like(x, np.nan)
+    own = {"d_out": cotangent, "d_x": dx}
+    adjoint = tw.vjp(doubled_columns, outputs="out", wrt="x")
+    made = adjoint[(ROWS,)](x, out, COLUMNS, 60, BLOCK=128, **own)
+    assert "atomic" in stage_of(made)
+    np.testing.assert_allclose(dx, expected, rtol=1e-5)
+    adjoint = tw.vjp(doubled_columns, outputs="out", wrt="x", deterministic=True)
+    with pytest.raises(tw.DerivativeError) as caught:
+        adjoint[(ROWS,)](x, out, COLUMNS, 60, BLOCK=128, **own)
+    assert caught.value.reason == (
+        "the gradient of x is added to atomically, in any order: the arguments do not satisfy "
+        "1 >= num_programs(1) and 1 >= num_programs(2) and stride >= n"
+    )
+
+
+def test_two_gradients_are_two_arrays() -> None:
+    x = drawn(60)
+    adjoint = tw.vjp(scaled_sum, outputs="out", wrt=("x", "w"))
+    with pytest.raises(tw.LaunchError, match="the gradients of x and w are one array"):
+        adjoint[(1,)](x, x.copy(), x.copy(), 0.5, 60, BLOCK=64, d_out=x.copy(), d_x=x, d_w=x)
+
+
 # ---- refusals
 
 

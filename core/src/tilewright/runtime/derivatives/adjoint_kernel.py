@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from tilewright.derivatives.adjoint.loop_tape import TapeParameter
+from tilewright.derivatives.analysis.write_modes import WriteMode, write_modes
 from tilewright.derivatives.refusals import DerivativeError
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
 from tilewright.derivatives.reverse_mode import vjp as adjoint_of
@@ -15,7 +16,12 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
-from tilewright.runtime.derivatives.derivative_arguments import check_apart, copied_like
+from tilewright.runtime.derivatives.derivative_arguments import (
+    OwnParameters,
+    check_apart,
+    copied_like,
+    scalars_of,
+)
 from tilewright.runtime.derivatives.derivative_kernel import (
     BoundLaunch,
     DerivativeKernel,
@@ -39,6 +45,7 @@ class AdjointKernel(DerivativeKernel):
         saved: tuple[str, ...],
         *,
         accumulate: bool,
+        deterministic: bool,
         tape: bool,
         prefix: str,
     ) -> None:
@@ -47,7 +54,7 @@ class AdjointKernel(DerivativeKernel):
         for name in saved:
             require_parameter(kernel, "saved", name)
         self.outputs, self.wrt, self.saved = outputs, wrt, saved
-        self.accumulate, self.tape = accumulate, tape
+        self.accumulate, self.deterministic, self.tape = accumulate, deterministic, tape
 
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         plan = plans.get("vjp")
@@ -55,29 +62,97 @@ class AdjointKernel(DerivativeKernel):
             plan = plans["vjp"] = _AdjointPlan(self, launch)
         if not warmup:
             plan.launch(self, launch)
-        return plan.adjoint.kernel
+        return plan.variant(self, launch).adjoint.kernel
 
 
 class _AdjointPlan:
-    """The compiled adjoint, and its memory, for arguments of some kinds.
-
-    Attributes:
-        adjoint: the compiled adjoint.
-    """
+    """The compiled adjoints of launches with arguments of some kinds."""
 
     def __init__(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
-        parameters = kernel.parameters(launch)
+        self._parameters = kernel.parameters(launch)
         for name, (value, _) in launch.originals.items():
-            if name not in parameters.elements:
+            if name not in self._parameters.elements:
                 raise LaunchError(
                     f"{name} must be an array of one float, to which the cotangent of the number "
                     f"{value!r} is added"
                 )
+        selected = launch.selected
+        source = build_module(selected.specialization, selected.backend, selected.target)
+        self._consumed = consumed_outputs(source, kernel.outputs)
+        self._modes = write_modes(source, kernel.wrt)
+        self._variants: dict[tuple[str, ...], _Variant] = {}
+
+    def variant(self, kernel: AdjointKernel, launch: BoundLaunch) -> _Variant:
+        """Return the compiled adjoint of a launch, which writes as the launch's sizes allow."""
+        numbers = scalars_of(launch.named)
+        numbers.update((f"num_programs({axis})", size) for axis, size in enumerate(launch.grid))
+        found = {name: mode.at(numbers) for name, mode in self._modes.items()}
+        if kernel.deterministic:
+            _refuse_atomics(kernel, found)
+        modes = {
+            name: "add" if kernel.accumulate and mode.mode == "store" else mode.mode
+            for name, mode in found.items()
+        }
+        key = tuple(modes.values())
+        variant = self._variants.get(key)
+        if variant is None:
+            variant = self._variants[key] = _Variant(kernel, launch, self._parameters, modes)
+        return variant
+
+    def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
+        """Prepare memory, and launch the adjoint."""
+        own: dict[str, Any] = {}
+        gradients: dict[str, Any] = {}
+        for (name, value), kind in zip(launch.own.items(), launch.kinds, strict=True):
+            argument = name.removeprefix(kernel.prefix)
+            if argument in kernel.wrt:
+                gradients[argument] = value
+            elif argument in self._consumed:
+                value = copied_like(name, value)
+            own[name] = launched_value(value, kind)
+        originals = {
+            name.removeprefix(kernel.prefix): value for name, (value, _) in launch.originals.items()
+        }
+        check_apart(originals, kernel.outputs, gradients)
+        variant = self.variant(kernel, launch)
+        if not kernel.accumulate:
+            for value in gradients.values():
+                set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
+        if variant.tape is not None and 0 not in launch.grid:
+            like = next(iter(launch.own.values()))
+            own.update(variant.tape.arguments(launch, like))
+        variant.adjoint(launch, own)
+
+
+def _refuse_atomics(kernel: AdjointKernel, modes: Mapping[str, WriteMode]) -> None:
+    for name, mode in modes.items():
+        if mode.mode == "atomic":
+            raise DerivativeError(
+                f"the gradient of {name} is added to atomically, in any order: {mode.why}",
+                f"leave deterministic=False, or let one program alone load each element of {name}",
+            )
+
+
+class _Variant:
+    """A compiled adjoint that writes gradients in some modes.
+
+    Attributes:
+        adjoint: its plan.
+        tape: the memory of its tapes; None where it has none.
+    """
+
+    def __init__(
+        self,
+        kernel: AdjointKernel,
+        launch: BoundLaunch,
+        parameters: OwnParameters,
+        modes: Mapping[str, str],
+    ) -> None:
         request = AdjointRequest(
             kernel.outputs,
             kernel.wrt,
             kernel.saved,
-            {},
+            modes,
             parameters.elements,
             parameters.facts,
             kernel.prefix,
@@ -86,52 +161,31 @@ class _AdjointPlan:
             outputs=kernel.outputs,
             wrt=kernel.wrt,
             saved=kernel.saved,
+            modes=modes,
             elements=parameters.elements,
             facts=parameters.facts,
             prefix=kernel.prefix,
         )
         compiled = kernel.compiled(launch, f"vjp {text}", partial(adjoint_of, request=request))
         self.adjoint = DerivedPlan(compiled, launch)
-        selected = launch.selected
-        source = build_module(selected.specialization, selected.backend, selected.target)
-        self._consumed = consumed_outputs(source, kernel.outputs)
-        self._tape: TapeMemory | None = None
+        self.tape: TapeMemory | None = None
         loops = {
             tape.loop
             for parameter in self.adjoint.own
             if (tape := TapeParameter.of(parameter.name)) is not None
         }
-        if loops:
-            if not kernel.tape:
-                raise DerivativeError(
-                    f"{kernel.base_kernel.__name__} has a loop that carries what has a derivative "
-                    "from one iteration to the next, and tape=False",
-                    "let the loop only add to what it carries, or leave tape=True",
-                )
-            derive = partial(trip_counts, loops=frozenset(loops))
-            name = f"trips {request_text(loops=frozenset(loops))}"
-            counter = DerivedPlan(kernel.compiled(launch, name, derive), launch)
-            self._tape = TapeMemory(counter, self.adjoint.own)
-
-    def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
-        """Prepare memory, and launch the adjoint."""
-        originals = {
-            name.removeprefix(kernel.prefix): value for name, (value, _) in launch.originals.items()
-        }
-        check_apart(originals, kernel.outputs, kernel.wrt)
-        own: dict[str, Any] = {}
-        for (name, value), kind in zip(launch.own.items(), launch.kinds, strict=True):
-            argument = name.removeprefix(kernel.prefix)
-            if argument in kernel.wrt:
-                if not kernel.accumulate:
-                    set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
-            elif argument in self._consumed:
-                value = copied_like(name, value)
-            own[name] = launched_value(value, kind)
-        if self._tape is not None and 0 not in launch.grid:
-            like = next(iter(launch.own.values()))
-            own.update(self._tape.arguments(launch, like))
-        self.adjoint(launch, own)
+        if not loops:
+            return
+        if not kernel.tape:
+            raise DerivativeError(
+                f"{kernel.base_kernel.__name__} has a loop that carries what has a derivative "
+                "from one iteration to the next, and tape=False",
+                "let the loop only add to what it carries, or leave tape=True",
+            )
+        derive = partial(trip_counts, loops=frozenset(loops))
+        name = f"trips {request_text(loops=frozenset(loops))}"
+        counter = DerivedPlan(kernel.compiled(launch, name, derive), launch)
+        self.tape = TapeMemory(counter, self.adjoint.own)
 
 
 def vjp(
@@ -141,6 +195,7 @@ def vjp(
     wrt: str | Sequence[str],
     saved: str | Sequence[str] = (),
     accumulate: bool = False,
+    deterministic: bool = False,
     tape: bool = True,
     prefix: str = "d_",
 ) -> AdjointKernel:
@@ -157,6 +212,11 @@ def vjp(
     many are summed. The adjoint writes to nothing else. Inputs must have the values that the kernel
     read.
 
+    A gradient is stored where the addresses prove that each element of the input is loaded once,
+    and added to without atomics where one program alone loads it. Proofs that depend on sizes
+    (``stride >= n``) are completed at the launch. Programs that load one element add to its
+    gradient atomically, so that its last bits may differ from run to run.
+
     A loop that carries what has a derivative from one iteration to the next, and does not only add,
     takes memory: what it carries in each iteration of each program. Its iterations are counted by a
     kernel of its own before each launch.
@@ -168,12 +228,14 @@ def vjp(
         saved: arrays that hold what the kernel wrote to them when the adjoint runs: their values
             are read instead of being computed again, where that is the same.
         accumulate: add to ``d_x`` instead of writing it.
+        deterministic: refuse atomic additions.
         tape: whether loops may take memory.
         prefix: begins the names of the arguments of cotangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
-        DerivativeError: of a launch: the kernel has no derivative, or none that is known.
+        DerivativeError: of a launch: the kernel has no derivative, or none that is known; or a
+            gradient would be added to atomically though ``deterministic`` is set.
         LaunchError: of a launch: an array of cotangents is missing, or not like the original.
     """
     return AdjointKernel(
@@ -182,6 +244,7 @@ def vjp(
         names(wrt),
         names(saved),
         accumulate=accumulate,
+        deterministic=deterministic,
         tape=tape,
         prefix=prefix,
     )

@@ -124,18 +124,23 @@ class OwnParameters:
 
 
 def check_apart(
-    originals: Mapping[str, Any], outputs: Iterable[str], inputs: Iterable[str]
+    originals: Mapping[str, Any], outputs: Iterable[str], cotangents: Mapping[str, Any]
 ) -> None:
-    """Check that no input is the array to which the kernel wrote an output.
+    """Check that no input is the array to which the kernel wrote an output, nor two gradients one.
 
     Args:
         originals: the kernel's arguments, by name.
+        cotangents: the arrays to which gradients are written, by the name of the input.
 
     Raises:
-        LaunchError: one is, so that the adjoint would not find what the kernel read.
+        LaunchError: two are one array.
     """
     written = {_address(originals[name]): name for name in outputs}
-    for name in inputs:
+    addresses: dict[int, str] = {}
+    for name, cotangent in cotangents.items():
+        other = addresses.setdefault(_address(cotangent), name)
+        if other != name:
+            raise LaunchError(f"the gradients of {other} and {name} are one array")
         output = written.get(_address(originals[name]))
         if output is not None and output != name:
             raise LaunchError(
@@ -151,6 +156,18 @@ def _address(value: Any) -> int:
     """
     array = value.base if isinstance(value, TensorDescriptor) else value
     return address_of(array) if is_array(array) else -id(value)
+
+
+def scalars_of(arguments: Mapping[str, Any]) -> dict[str, int]:
+    """Return the integers among a launch's arguments, those in tuples as ``t.0``."""
+    found: dict[str, int] = {}
+    for name, value in arguments.items():
+        if isinstance(value, tuple):
+            items = {f"{name}.{number}": item for number, item in enumerate(value)}
+            found.update(scalars_of(items))
+        elif isinstance(value, int):
+            found[name] = int(value)
+    return found
 
 
 def check_layouts(own: Mapping[str, Any], originals: Mapping[str, tuple[Any, Any]]) -> None:

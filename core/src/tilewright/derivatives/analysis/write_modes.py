@@ -1,0 +1,137 @@
+"""Modes of writing the cotangent of an input: by stores, or by atomic additions.
+
+Each load of an input adds to the input's cotangent at the same address. Where each element is
+loaded once in all, the cotangent is stored; where one program alone loads it, maybe several times,
+the program adds to it without atomics. Else programs add atomically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tilewright.derivatives.analysis.address_digits import (
+    AddressDigits,
+    DigitAddress,
+    NotDigitsError,
+    ScalarCondition,
+    loops_around,
+)
+from tilewright.derivatives.analysis.addresses import Addresses, is_address
+from tilewright.derivatives.kernel_arguments import named_arguments, normalized
+from tilewright.ir.core import Function, Module, Operation, Value
+from tilewright.ir.ops.arithmetic import ProgramId
+from tilewright.ir.ops.control import While
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.table import Effect, Trait
+
+#: Alternatives of conditions that a launch checks, at most.
+_MOST_ALTERNATIVES = 4
+
+
+@dataclass(frozen=True)
+class WriteMode:
+    """A mode of writing a cotangent, and why.
+
+    Attributes:
+        mode: ``store``, ``add`` or ``atomic``, as requests have it.
+        why: the reason, in a few words.
+        alternatives: sets of conditions, one of which a launch has to satisfy; else it is atomic.
+    """
+
+    mode: str
+    why: str
+    alternatives: tuple[tuple[ScalarCondition, ...], ...] = ((),)
+
+    def at(self, numbers: Mapping[str, int]) -> WriteMode:
+        """Return the mode of a launch with these arguments and sizes of the grid."""
+        if self.mode == "atomic" or any(
+            all(condition.holds(numbers) for condition in conditions)
+            for conditions in self.alternatives
+        ):
+            return self
+        missing = " and ".join(condition.text for condition in self.alternatives[0])
+        return WriteMode("atomic", f"the arguments do not satisfy {missing}")
+
+
+def write_modes(module: Module, wrt: Iterable[str]) -> dict[str, WriteMode]:
+    """Return how the cotangents of arguments may be written, by name.
+
+    Those of floats are added to atomically.
+
+    Raises:
+        DerivativeError: the kernel has no such argument.
+    """
+    kernel = normalized(module).kernel
+    arguments = named_arguments(kernel, wrt, "wrt", scalars=True)
+    addresses, digits = Addresses(), AddressDigits(kernel)
+    return {value.name: _mode(kernel, value, addresses, digits) for value in arguments}
+
+
+def _mode(
+    kernel: Function, argument: Value, addresses: Addresses, digits: AddressDigits
+) -> WriteMode:
+    if not is_address(argument):
+        return WriteMode("atomic", "all programs add to the gradient of a float")
+    loads: list[Load] = []
+    for operation in kernel.walk():
+        if not _reads(operation) or argument not in addresses.arguments(operation.operands[0]):
+            continue
+        if not isinstance(operation, Load):
+            return WriteMode("atomic", f"{operation.name} reads it, whose address is not followed")
+        loads.append(operation)
+    if not loads:
+        return WriteMode("atomic", "no load reads it")
+    try:
+        found = [digits.of(load) for load in loads]
+    except NotDigitsError as error:
+        return WriteMode("atomic", str(error))
+    axes = {operation.axis for operation in kernel.walk() if isinstance(operation, ProgramId)}
+    for address in found:
+        missing = axes - {axis for axis, _ in address.programs}
+        if missing:
+            axis = min(missing)
+            return WriteMode("atomic", f"all programs along axis {axis} of the grid load it")
+    alternatives = _alternatives(digits, found)
+    if not alternatives:
+        return WriteMode("atomic", "programs may load one element")
+    alone = tuple(_one_program(axis) for axis in range(3) if axis not in axes)
+    alternatives = [(*alone, *conditions) for conditions in alternatives]
+    repeated = len(loads) > 1 or _repeats(loads[0], found[0])
+    return WriteMode(
+        "add" if repeated else "store",
+        "one program alone loads each element" + ("" if repeated else ", once"),
+        tuple(alternatives[:_MOST_ALTERNATIVES]),
+    )
+
+
+def _reads(operation: Operation) -> bool:
+    spec = operation.spec
+    return Trait.ACCESS in spec.traits and Effect.READ in spec.effects
+
+
+def _alternatives(
+    digits: AddressDigits, found: list[DigitAddress]
+) -> list[tuple[ScalarCondition, ...]]:
+    """Return the conditions under which no two programs load one element."""
+    first = found[0]
+    rests = [address.rest.minus(first.rest).constant for address in found]
+    if any(rest is None for rest in rests) or any(
+        address.digits != first.digits for address in found
+    ):
+        return []
+    constants = [rest for rest in rests if rest is not None]
+    return digits.orders(first.digits, max(constants) - min(constants), "program_id")
+
+
+def _repeats(load: Load, address: DigitAddress) -> bool:
+    """Return whether a program may load one element in several iterations."""
+    if any(isinstance(around, While) for around in load.ancestors()):
+        return True
+    return any(("iteration", loop) not in address.variables for loop in loops_around(load))
+
+
+def _one_program(axis: int) -> ScalarCondition:
+    """The condition that the grid has one program along an axis that the kernel does not read."""
+    name = f"num_programs({axis})"
+    return ScalarCondition(((1, ()), (-1, (name,))), f"1 >= {name}")
