@@ -131,3 +131,18 @@ GROUPED_ADJOINT = (
     )
     .replace("tl.program_id(1)", "pid_n")
 )
+
+_LOOP = ATTENTION_ADJOINT.split("    end = ")[1].split("    tl.atomic_add(d_q_ptr")[0]
+_BODY = _LOOP.split("N):\n")[1]
+#: The keys left of a causal diagonal, then those on it.
+TWO_LOOPS_ADJOINT = ATTENTION_ADJOINT.replace(
+    f"    end = {_LOOP}",
+    "    for start in range(0, first, N):\n"
+    + _BODY
+    + "    for start in range(first, first + M, N):\n"
+    + _BODY,
+)
+#: One head of keys and values for all heads of queries.
+MULTI_QUERY_ADJOINT = ATTENTION_ADJOINT.replace(
+    "keys = (head + columns[:, None])", "keys = columns[:, None]"
+)

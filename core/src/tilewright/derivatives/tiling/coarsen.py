@@ -80,14 +80,14 @@ def coarsen(
     axis: int,
     *,
     partial: bool = False,
-    mode: Literal["atomic", "store"] = "atomic",
+    mode: Literal["atomic", "add", "store"] = "atomic",
 ) -> Coarsened:
     """Let each program of a kernel take many places along an axis of the grid.
 
     Args:
         partial: whether the sums of programs are stored, and added up by a second kernel.
-        mode: how the second kernel writes: atomically, or by stores, where it is known that no two
-            of its programs write to one element.
+        mode: how the second kernel writes: ``atomic``; or ``add`` where it is known that no two of
+            its programs write to one element, and ``store`` where nothing was added to it before.
 
     Raises:
         NoTilingError: no sum goes to addresses that are the same all along the axis.

@@ -75,13 +75,13 @@ class Interchanged:
 
 
 def interchange(
-    module: Module, axis: int, mode: Literal["atomic", "store"] = "atomic"
+    module: Module, axis: int, mode: Literal["atomic", "add", "store"] = "atomic"
 ) -> Interchanged:
     """Interchange the loop that writes with the programs along an axis of the grid.
 
     Args:
-        mode: how a sum is written: added atomically, or stored, where it is known that no two
-            programs of the result write to one element.
+        mode: how a sum is written: ``atomic``; or ``add`` where it is known that no two programs of
+            the result write to one element, and ``store`` where nothing was added to it before.
 
     Raises:
         NoTilingError: the kernel has no such loop, or its iterations are not independent.

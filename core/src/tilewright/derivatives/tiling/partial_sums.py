@@ -62,7 +62,8 @@ def write_total(
     Args:
         addition: where it goes.
         mapping: values of the kernel -> those at the builder's place.
-        mode: ``atomic`` or ``store``.
+        mode: ``atomic`` adds atomically; ``add`` adds, where no other program writes to the
+            elements; ``store`` stores, where nothing was there before either.
     """
     b.location = addition.location
     if total.type is not addition.value.type:
@@ -70,7 +71,9 @@ def write_total(
     if isinstance(addition, AtomicRmw):
         pointer = mapping[addition.pointer]
         mask = None if addition.mask is None else mapping[addition.mask]
-        if mode == "store":
+        if mode == "add":
+            total = b.add(b.load(pointer, mask=mask), total)
+        if mode != "atomic":
             b.store(pointer, total, mask)
         else:
             b.atomic_rmw(
@@ -80,7 +83,9 @@ def write_total(
     assert isinstance(addition, DescriptorReduce)
     descriptor = mapping[addition.descriptor]
     offsets = [mapping[offset] for offset in addition.offsets]
-    if mode == "store":
+    if mode == "add":
+        total = b.add(b.descriptor_load(descriptor, offsets=offsets), total)
+    if mode != "atomic":
         b.descriptor_store(descriptor, offsets=offsets, value=total)
     else:
         b.descriptor_reduce(descriptor, offsets=offsets, value=total, kind="add")

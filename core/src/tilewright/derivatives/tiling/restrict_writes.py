@@ -5,7 +5,7 @@ One kernel is made for each group of cotangents that are summed over one axis of
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tilewright.derivatives.tiling.kernel_memory import (
     KernelMemory,
@@ -13,7 +13,7 @@ from tilewright.derivatives.tiling.kernel_memory import (
     copied_kernel,
     place_in_kernel,
 )
-from tilewright.ir.core import Module
+from tilewright.ir.core import Module, Operation
 from tilewright.ir.ops.memory import Barrier
 from tilewright.passes.pipeline import run as run_passes
 
@@ -57,20 +57,41 @@ def restrict_writes(
 
 def _without(module: Module, kept: Collection[str]) -> Module:
     """Return a kernel without its writes to other arguments."""
-    made = copied_kernel(module)
-    for operation, name in KernelMemory(made).writes.items():
-        if name in kept:
-            continue
-        if any(result.uses for result in operation.results):
-            raise NoTilingError(
-                f"the {operation.name} at {place_in_kernel(operation)} returns what was in memory"
-            )
-        operation.erase()
+    made = without_writes(module, lambda write, name: name not in kept)
     kernel = made.functions.pop(made.kernel.name)
     kernel.name = "_".join([kernel.name, *sorted(kept)])
     made.add(kernel)
+    return made
+
+
+def without_writes(module: Module, is_dropped: Callable[[Operation, str], bool]) -> Module:
+    """Return a kernel without some of its writes, after the standard passes.
+
+    Args:
+        is_dropped: whether a write to an argument of a name goes.
+
+    Raises:
+        NoTilingError: the kernel reads what one of them returns.
+    """
+    made = copied_kernel(module)
+    writes = KernelMemory(made).writes
+    dropped = [write for write, name in writes.items() if is_dropped(write, name)]
+    for write in dropped:
+        if any(result.uses for result in write.results):
+            raise NoTilingError(
+                f"the {write.name} at {place_in_kernel(write)} returns what was in memory"
+            )
+        write.erase()
     run_passes(made)
     return made
 
 
-__all__ = ["restrict_writes"]
+def outermost(operation: Operation) -> Operation:
+    """Return the operation of the kernel's outermost level that an operation stands in."""
+    found = operation
+    for outer in operation.ancestors():
+        found = outer
+    return found
+
+
+__all__ = ["outermost", "restrict_writes", "without_writes"]
