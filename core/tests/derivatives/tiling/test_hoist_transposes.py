@@ -88,6 +88,14 @@ def test_what_is_read_both_ways_stays() -> None:
     assert hoist_transposes(module) is module
 
 
+def test_what_is_cheap_is_computed_both_ways() -> None:
+    """A multiplication takes less than a transpose through memory."""
+    text = BEFORE.replace("exp %y", "neg %y").replace("  store %o", "  store %q, %e\n  store %o")
+    made = hoist_transposes(parse_module(text))
+    assert transposed_operations(made) == {"load"}
+    assert count(made, "neg") == 2
+
+
 def test_a_matmul_swaps_its_operands() -> None:
     text = (
         HEAD

@@ -3,7 +3,7 @@
 The adjoint of ``dot(a, b)`` by b multiplies by the transpose of a. Where a is computed, as the
 weights of attention are, its transpose takes a way through shared memory on a GPU. Elementwise
 operations may be computed transposed, and ``(a b)ᵀ = bᵀ aᵀ``, so that transposes end at loads,
-where they are free.
+where they are free. What is read both ways is then computed twice: cheap operations may be.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from tilewright.passes.pipeline import run as run_passes
 
 #: The order of axes of a transpose.
 _TRANSPOSE: Final = (1, 0)
+#: What an element of a computed tile takes to be transposed through memory, in additions.
+_TRANSPOSE_COST: Final = 4
 
 
 def hoist_transposes(module: Module) -> Module:
-    """Return a module whose transposes stand at loads; the same where that costs computations."""
+    """Return a module whose transposes stand at loads; the same where that costs more."""
     made = clone_module(module)
     transposed = _Transposed()
     for operation in list(made.kernel.walk()):
@@ -41,7 +43,7 @@ def hoist_transposes(module: Module) -> Module:
 
 
 def _cost(module: Module) -> int:
-    """Return what matmuls and elementwise operations take, in additions."""
+    """Return what matmuls, elementwise operations and transposes take, in additions."""
     return sum(map(_cost_of, module.walk()))
 
 
@@ -49,6 +51,9 @@ def _cost_of(operation: Operation) -> int:
     if isinstance(operation, Dot):
         inner = shape_of(operation.a.type)[-1]
         return 2 * _elements(operation.result) * inner
+    if isinstance(operation, Permute):
+        is_computed = not isinstance(operation.x.definition, Load | None)
+        return _TRANSPOSE_COST * _elements(operation.result) if is_computed else 0
     if not operation.spec.elementwise or not operation.results:
         return 0
     return operation.spec.cost * _elements(operation.results[0])
