@@ -5,6 +5,8 @@ cotangent, and ``d_x`` for each input ``x``, to which it adds. It computes what 
 without its effects, then walks back over it. Values that the walk does not read are dead code.
 
 Each loop is first walked forward, and backward where that fails (:mod:`.adjoint.transpose_loop`).
+Loops and rows of online softmax are first run in one gauge, in which they only add
+(:mod:`.gauge.fix_gauges`); and as they are, where the adjoint would read what has no meaning in it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tilewright.derivatives.analysis.addresses import Addresses, is_address
 from tilewright.derivatives.analysis.finiteness import Finiteness
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.analysis.repeated_stores import repeated_outputs
+from tilewright.derivatives.gauge.fix_gauges import FixedGauges, fix_gauges
 from tilewright.derivatives.kernel_arguments import (
     element_of,
     named_arguments,
@@ -31,6 +34,7 @@ from tilewright.derivatives.kernel_arguments import (
 from tilewright.derivatives.refusals import refusal
 from tilewright.derivatives.shadow_addresses import ShadowAddresses, add_argument
 from tilewright.ir.core import Module
+from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import Store
 from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import PointerType, Type
@@ -73,11 +77,17 @@ def vjp(module: Module, request: AdjointRequest) -> Module:
         DerivativeError: the kernel has no derivative, or none that is known here.
     """
     source = normalized(module)
+    count = sum(isinstance(operation, For) for operation in source.kernel.walk())
+    gauges: list[tuple[str, ...]] = [request.saved, ()] if request.saved else [()]
     taped: set[int] = set()
     while True:
         try:
-            return _transposed(source, request, frozenset(taped))
+            return _transposed(source, request, frozenset(taped), gauges[0] if gauges else None)
         except NeedsTapeError as need:
+            if need.loop < 0 or need.loop >= count:
+                gauges.pop(0)  # it reads what has no meaning, or its sums depend on each other
+                taped.clear()
+                continue
             assert need.loop not in taped
             taped.add(need.loop)
 
@@ -92,8 +102,21 @@ def consumed_outputs(module: Module, outputs: Sequence[str]) -> frozenset[str]:
     return repeated_outputs(kernel, MemoryEffects(kernel, Activity(kernel, ()), (), found), found)
 
 
-def _transposed(module: Module, request: AdjointRequest, taped: frozenset[int]) -> Module:
-    kernel = clone_module(module).kernel
+def _transposed(
+    module: Module,
+    request: AdjointRequest,
+    taped: frozenset[int],
+    gauge: Sequence[str] | None,
+) -> Module:
+    """Transpose a kernel.
+
+    Args:
+        taped: numbers of the loops that are walked backward.
+        gauge: saved arguments in whose gauge loops and rows are run; None leaves them as they are.
+    """
+    copy = clone_module(module)
+    kernel = copy.kernel
+    loops = [operation for operation in kernel.walk() if isinstance(operation, For)]
     outputs = named_arguments(kernel, request.outputs, "outputs")
     wrt = named_arguments(kernel, request.wrt, "wrt", scalars=True)
     saved = named_arguments(kernel, request.saved, "saved")
@@ -101,10 +124,12 @@ def _transposed(module: Module, request: AdjointRequest, taped: frozenset[int]) 
     scalars = [value for value in wrt if not is_address(value)]
     names = dict.fromkeys(f"{request.prefix}{value.name}" for value in (*outputs, *wrt))
     require_new(kernel, names)
-    activity = Activity(kernel, arrays, scalars)
-    memory = MemoryEffects(kernel, activity, arrays, outputs)
+    memory = MemoryEffects(kernel, Activity(kernel, arrays, scalars), arrays, outputs)
     written = {value.name for value in memory.written}
     consumed = repeated_outputs(kernel, memory, outputs)
+    # from here on the kernel may read its saved outputs
+    fixed = FixedGauges() if gauge is None else fix_gauges(copy, gauge)
+    activity = Activity(kernel, arrays, scalars, fixed.constants)
     finiteness = Finiteness(kernel)
     loaded = read_saved(kernel, memory, saved)
     shadows = ShadowAddresses(
@@ -131,7 +156,9 @@ def _transposed(module: Module, request: AdjointRequest, taped: frozenset[int]) 
         request.modes,
         consumed,
         taped,
-        loaded,
+        {**loaded, **fixed.values},
+        fixed.undefined,
+        loops,
     )
     builder = AdjointBuilder(kernel, analysis)
     made = Module()
@@ -170,7 +197,8 @@ def _drop_placeholders(builder: AdjointBuilder) -> None:
     """Remove the parameters that nothing reads.
 
     Raises:
-        NeedsTapeError: something reads what a loop carries, which is walked forward.
+        NeedsTapeError: something reads what a loop carries, which is walked forward, or what has no
+            meaning.
         DerivativeError: something reads what cannot be repeated.
     """
     function = builder.function

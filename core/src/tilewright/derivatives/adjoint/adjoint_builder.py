@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from tilewright.derivatives.adjoint.rules import applied
@@ -25,6 +26,9 @@ from tilewright.ir.types import TileType, element_type
 from tilewright.passes.effects import effects_of
 from tilewright.passes.rewriter import constant_of
 
+#: In place of a loop's number: the value has no meaning in the gauge that was chosen.
+UNDEFINED = -1
+
 
 @dataclass(frozen=True)
 class AdjointAnalysis:
@@ -38,7 +42,9 @@ class AdjointAnalysis:
         consumed: outputs whose elements may be stored more than once by a program. Only the last
             store has a cotangent: it is set to zero where it is read.
         taped: numbers of the loops that are walked backward.
-        saved: values that are read back instead of computed -> the loaded values.
+        known: values that are not computed -> others that equal them, such as loaded ones.
+        undefined: values that have no meaning in the gauge that was chosen.
+        loops: the loops of the kernel before its gauges were fixed, which have the first numbers.
     """
 
     activity: Activity
@@ -51,7 +57,9 @@ class AdjointAnalysis:
     modes: Mapping[str, str] = field(default_factory=dict)
     consumed: frozenset[str] = frozenset()
     taped: frozenset[int] = frozenset()
-    saved: Mapping[Value, Value] = field(default_factory=dict)
+    known: Mapping[Value, Value] = field(default_factory=dict)
+    undefined: AbstractSet[Value] = frozenset()
+    loops: Sequence[For] = ()
 
 
 class AdjointBuilder(PrimalReplay):
@@ -62,7 +70,8 @@ class AdjointBuilder(PrimalReplay):
         loops: the loops of the kernel -> their numbers.
         replays: loops of the kernel -> the last replay of each.
         placeholders: parameters that stand for values which the adjoint does not have -> the number
-            of the loop that carries the value, or the error where something reads them.
+            of the loop that carries the value, :data:`UNDEFINED`, or the error where something
+            reads them.
         tape_barriers: barriers that order the accesses of tapes -> the loop's number.
     """
 
@@ -70,8 +79,9 @@ class AdjointBuilder(PrimalReplay):
         super().__init__(source, f"{source.name}_vjp")
         self.analysis, self.varied = analysis, analysis.activity.varied
         self.cotangents: dict[Value, Value] = {}
-        loops = [operation for operation in source.walk() if isinstance(operation, For)]
-        self.loops = {loop: number for number, loop in enumerate(loops)}
+        loops = (operation for operation in source.walk() if isinstance(operation, For))
+        ordered = dict.fromkeys((*analysis.loops, *loops))
+        self.loops = {loop: number for number, loop in enumerate(ordered)}
         self.replays: dict[For, For] = {}
         self.placeholders: dict[Value, int | DerivativeError] = {}
         self.tape_barriers: dict[Operation, int] = {}
@@ -118,9 +128,11 @@ class AdjointBuilder(PrimalReplay):
         if isinstance(operation, For) and isinstance(copy, For):
             self.replays[operation] = copy
         for result in operation.results:
-            loaded = self.analysis.saved.get(result)
-            if loaded is not None:
-                self.primal[result] = self.primal[loaded]
+            known = self.analysis.known.get(result)
+            if known is not None:
+                self.primal[result] = self.primal[known]
+            elif result in self.analysis.undefined:
+                self.primal[result] = self.placeholder(result, UNDEFINED)
 
     def placeholder(self, value: Value, cause: int | DerivativeError) -> Value:
         """Return what stands for a value that the adjoint does not have; nothing may read it.

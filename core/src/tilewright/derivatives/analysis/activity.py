@@ -7,7 +7,7 @@ neither by a bitcast, nor as a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tilewright.derivatives.analysis.addresses import Addresses
 from tilewright.derivatives.cotangent_types import is_float
@@ -31,19 +31,28 @@ class Activity:
     """
 
     def __init__(
-        self, function: Function, inputs: Iterable[Value], scalars: Iterable[Value] = ()
+        self,
+        function: Function,
+        inputs: Iterable[Value],
+        scalars: Iterable[Value] = (),
+        constants: Collection[Value] = (),
     ) -> None:
         """Analyze.
 
         Args:
             inputs: arguments to whose memory the derivative is taken.
             scalars: float arguments that it is taken by.
+            constants: values whose derivative is zero, whatever they are computed from.
         """
+        self._constants = constants
         self._inputs, self._addresses = set(inputs), Addresses()
         self.varied: set[Value] = set(scalars)
         #: integers that hold the bits of floats that vary
         self._bits: set[Value] = set()
         self._visit(function.body)
+
+    def _vary(self, values: Iterable[Value]) -> None:
+        self.varied.update(value for value in values if value not in self._constants)
 
     def reads_input(self, operation: Operation) -> bool:
         """Return whether an operation reads the memory of an input."""
@@ -83,7 +92,7 @@ class Activity:
                     raise self._refused_bits(operation)
             elif isinstance(operation, InlineAsm | Extern):
                 self._bits.update(r for r in operation.results if not is_float(r))
-            self.varied.update(filter(is_float, operation.results))
+            self._vary(filter(is_float, operation.results))
 
     def _read(self, operation: Operation) -> None:
         address = operation.operands[0]
@@ -99,7 +108,7 @@ class Activity:
                 "reads what varies through a pointer to another type",
                 "pass the argument as an array of the type that the kernel reads",
             )
-        self.varied.update(filter(is_float, operation.results))
+        self._vary(filter(is_float, operation.results))
 
     def _from_bits(self, operation: Operation) -> None:
         """Follow the bits of floats that vary through integers; comparisons end them."""
@@ -113,7 +122,7 @@ class Activity:
             if not is_float(result) and operation.spec.effects is Effect.NONE
         )
         if any(operand in self.varied for operand in operation.operands):
-            self.varied.update(filter(is_float, operation.results))
+            self._vary(filter(is_float, operation.results))
 
     def _refused_bits(self, operation: Operation) -> Exception:
         return refusal(operation, "makes a float of the bits of one that has a derivative", REWRITE)
@@ -127,7 +136,7 @@ class Activity:
     def _move(self, sources: Iterable[Value], targets: Iterable[Value]) -> None:
         for source, target in zip(sources, targets, strict=True):
             if source in self.varied:
-                self.varied.add(target)
+                self._vary((target,))
             if source in self._bits:
                 self._bits.add(target)
 
@@ -183,7 +192,7 @@ class Activity:
                 self._bits.update(value for value in targets if not is_float(value))
             if any(value in self.varied for value in values):
                 # what one input yields, the next combination reads
-                self.varied.update(filter(is_float, targets))
+                self._vary(filter(is_float, targets))
                 self._visit(region)
             return
         for i, result in enumerate(operation.results):
