@@ -272,7 +272,7 @@ def tuned(kernel: Any, x: Any, w: Any, out: Any) -> Callable[[], None]:
     (m, k), n = x.shape, w.shape[0]
 
     def grid(meta: dict[str, Any]) -> tuple[int, ...]:
-        return (math.ceil(m / meta["BLOCK_M"]) * math.ceil(n / meta["BLOCK_N"]),)
+        return (math.ceil(meta["M"] / meta["BLOCK_M"]) * math.ceil(n / meta["BLOCK_N"]),)
 
     return lambda: kernel[grid](x, w, out, m, n, k)
 

@@ -172,7 +172,12 @@ def check(found: Any, a: Any, b: Any, precision: str = "ieee") -> None:
 
 
 def run(
-    a: Any, b: Any, blocks: tuple[int, int, int], turned: str = "", precision: str = "ieee"
+    a: Any,
+    b: Any,
+    blocks: tuple[int, int, int],
+    turned: str = "",
+    precision: str = "ieee",
+    **options: bool,
 ) -> Any:
     (m, k), n = a.shape, b.shape[1]
     given_a = np.ascontiguousarray(a.T).T if "a" in turned else a
@@ -184,7 +189,7 @@ def run(
     grid = (-(-m // blocks[0]), -(-n // blocks[1]))
     product[grid](
         given_a, given_b, c, m, n, k, *strides, SUM=sums, SALT=next(SALTS),
-        BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2], PRECISION=precision,
+        BLOCK_M=blocks[0], BLOCK_N=blocks[1], BLOCK_K=blocks[2], PRECISION=precision, **options,
     )  # fmt: skip
     return c
 
@@ -203,6 +208,23 @@ def test_matmuls(
     m, n, k = shape
     a, b = draw(kind, (m, k)), draw(kind, (k, n))
     check(run(a, b, blocks, turned), a, b)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("turned", ["", "b"])
+@pytest.mark.parametrize("kind", [bfloat16, np.float16])
+def test_few_rows_are_multiplied_like_many(unit: TileUnit, kind: Any, turned: str) -> None:
+    a, b = draw(kind, (33, 256)), draw(kind, (256, 64))
+
+    def first_rows(**options: bool) -> int:
+        found = {
+            run(a[:rows], b, (32, 64, blocks), turned, **options)[0].tobytes()
+            for rows, blocks in ((1, 64), (2, 64), (33, 64), (33, 128))
+        }
+        return len(found)
+
+    assert first_rows() > 1
+    assert first_rows(invariant=True) == 1
 
 
 @pytest.mark.each_value

@@ -8,10 +8,12 @@ leave the bits of the rows that remain as they are.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright import logs
 from tilewright.errors import AutotunerError, LaunchError
 from tilewright.passes.analysis.batch_sizes import BatchSize, batch_sizes
 from tilewright.passes.analysis.bit_signature import bit_signature, unordered_addition
@@ -160,8 +162,15 @@ class ProbedLaunch:
         found = []
         for size in sizes:
             value = named.get(size.name)
-            if type(value) is int and (not size.divides or self._sizes_grid(trial, size.name)):
-                found += [(size.name, batch) for batch in _BATCHES if batch < value]
+            if type(value) is not int:
+                continue
+            if size.divides and not self._sizes_grid(trial, size.name):
+                _tell(
+                    f"{self.kernel} divides by the batch size {size.name}, and the grid is not "
+                    f"computed from meta[{size.name!r}]: no smaller batch is compared"
+                )
+                continue
+            found += [(size.name, batch) for batch in _BATCHES if batch < value]
         return found
 
     def _sizes_grid(self, trial: Trial, name: str) -> bool:
@@ -262,6 +271,11 @@ class ProbedLaunch:
 
 class _VaryingBitsError(Exception):
     """The bits of a configuration depend on more than its arguments' values."""
+
+
+def _tell(message: str) -> None:
+    if logs.TUNING.on(logging.INFO):
+        logs.TUNING.tell(message, logging.INFO)
 
 
 def _short(text: str) -> str:
