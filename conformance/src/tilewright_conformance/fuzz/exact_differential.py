@@ -14,6 +14,7 @@ from tilewright.ir.types import FloatType, PointerType
 from tilewright.passes import pipeline
 from tilewright.passes.exact.address_groups import AddressGroups, Storage, element_at
 from tilewright.passes.exact.constants import payload_of_constant
+from tilewright.passes.exact.dependences import store_dependences
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.report import report
 from tilewright.passes.exact.rewrite import exact
@@ -207,21 +208,34 @@ def _compared(known: Verdict, executed: ExactProgram, found: tuple[Any, ...]) ->
     facts = report(before.source.module) | report(executed.source.module)
     digits = 3 if facts.loses_digit else None
     expected = list(known.expected)
+    behind: set[str] = set()
     wrong = ""
+    origins = [
+        store_dependences(one.source.module, AddressGroups(one.source.module))
+        for one in (before, executed)
+    ]
     for one, other in zip(before.outputs, executed.outputs, strict=True):
         if one.element is not other.element:
             return Verdict(INCONCLUSIVE, "an array's floats lie in memory in another form")
         same = _agree(before, one, expected[one.index], found[one.index], digits)
         # undefined payloads agree with all: those of the rewritten program stand in a reproducer
         expected[one.index] = np.where(same, found[one.index], expected[one.index])
-        wrong = wrong or mismatch(one, expected[one.index], found[one.index])
-        if wrong and not wrong.startswith("argument"):
-            wrong = f"argument {one.index}: {wrong}"
-    if not wrong:
+        message = mismatch(one, expected[one.index], found[one.index])
+        if not message:
+            continue
+        operations = {
+            each.operation
+            for dependences in origins
+            if one.index in dependences
+            for each in dependences[one.index].operations
+        }
+        behind |= operations
+        if not operations:
+            wrong = wrong or f"argument {one.index}: {message}"
+    if not wrong and not behind:
         return known
-    if facts.uninterpreted:
-        operations = sorted({each.operation for each in facts.uninterpreted})
-        return Verdict(INCONCLUSIVE, f"results differ behind {', '.join(operations)}")
+    if not wrong:
+        return Verdict(INCONCLUSIVE, f"results differ behind {', '.join(sorted(behind))}")
     return Verdict(MISMATCH, wrong, tuple(expected), executed)
 
 

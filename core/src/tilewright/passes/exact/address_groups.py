@@ -75,11 +75,17 @@ class AddressGroups:
 
     def storage(self, address: Value) -> Storage:
         """The representation of floats at an address."""
-        return self._storage.get(self._root(address), Storage.PAYLOADS)
+        return self._storage.get(self.root(address), Storage.PAYLOADS)
+
+    def root(self, address: Value) -> Value:
+        """The address that stands for the group of another."""
+        while (parent := self._parents.get(address)) is not None:
+            address = parent
+        return address
 
     def paddings(self, descriptor: Value) -> set[str]:
         """The paddings that a descriptor may have."""
-        return self._padding.get(self._root(descriptor), set())
+        return self._padding.get(self.root(descriptor), set())
 
     def _rows(self, operation: Operation) -> Iterable[Sequence[Value]]:
         """Values that are one another, or made of one another, in an operation."""
@@ -124,14 +130,9 @@ class AddressGroups:
             return ()
         return [[*operation.operands, *operation.results, *inner, *yielded]]
 
-    def _root(self, value: Value) -> Value:
-        while (parent := self._parents.get(value)) is not None:
-            value = parent
-        return value
-
     def _join(self, values: Sequence[Value]) -> None:
         for value in values[1:]:
-            first, other = self._root(values[0]), self._root(value)
+            first, other = self.root(values[0]), self.root(value)
             if first is not other:
                 self._parents[other] = first
 
@@ -140,7 +141,7 @@ class AddressGroups:
         if wanted is None:  # an exchange moves what there is
             return
         address, *_ = operation.operands
-        root = self._root(address)
+        root = self.root(address)
         found = self._storage.setdefault(root, wanted)
         if found is not wanted:
             raise ExactModeError(
@@ -191,4 +192,4 @@ class AddressGroups:
                 self._pad(operation.result, operation.padding)
 
     def _pad(self, descriptor: Value, padding: str) -> None:
-        self._padding.setdefault(self._root(descriptor), set()).add(padding)
+        self._padding.setdefault(self.root(descriptor), set()).add(padding)

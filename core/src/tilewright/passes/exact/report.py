@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.core import Location, Module
+from tilewright.ir.core import Location, Module, Operation
 from tilewright.passes.exact.rules import Meaning, rule_of, touches_floats
 
 
@@ -41,6 +41,14 @@ class ExactReport:
         )
 
 
+def uninterpreted_of(operation: Operation) -> Uninterpreted | None:
+    """Return the fact that only an operation's operands are known; None where more is."""
+    rule = rule_of(operation) if touches_floats(operation) else None
+    if rule is None or not rule.is_uninterpreted(operation):
+        return None
+    return Uninterpreted(operation.name, operation.location)
+
+
 def report(module: Module) -> ExactReport:
     """Return the facts about a module as the frontend built it."""
     uninterpreted: dict[Uninterpreted, None] = {}
@@ -50,8 +58,9 @@ def report(module: Module) -> ExactReport:
         rule = rule_of(operation) if touches_floats(operation) else None
         if rule is None:
             continue
-        if rule.is_uninterpreted(operation):
-            uninterpreted[Uninterpreted(operation.name, operation.location)] = None
+        found = uninterpreted_of(operation)
+        if found is not None:
+            uninterpreted[found] = None
         loses_digit |= rule.meaning is Meaning.LOSES_DIGIT
         breaks.update(dict.fromkeys(rule.breaks))
     return ExactReport(tuple(uninterpreted), loses_digit, tuple(breaks))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from tilewright.passes.exact.report import Uninterpreted
 from tilewright.passes.exact.ring import ring_of
 from tilewright.runtime.exact.payloads import agree, bits_of, float_type, fraction, is_tensor
 from tilewright.runtime.exact.surroundings import Surrounded
@@ -21,6 +23,8 @@ class Difference:
             or one beyond its size.
         a, b: what the kernels left there: fractions, or the names of codes.
         count, size: the number of elements that differ, and of all.
+        behind: operations of which only the operands are known, that stores to the argument depend
+            on.
     """
 
     argument: str
@@ -29,6 +33,7 @@ class Difference:
     b: Fraction | str | int
     count: int
     size: int
+    behind: tuple[Uninterpreted, ...] = ()
 
     def __str__(self) -> str:
         place = ", ".join(map(str, self.index))
@@ -38,8 +43,18 @@ class Difference:
         )
 
 
-def difference(name: str, a: Surrounded, b: Surrounded, digits: int) -> Difference | None:
-    """Return where two arrays, or what lies around them, differ; None where they do not."""
+def difference(
+    name: str,
+    a: Surrounded,
+    b: Surrounded,
+    digits: int,
+    behind: Iterable[Uninterpreted] = (),
+) -> Difference | None:
+    """Return where two arrays, or what lies around them, differ; None where they do not.
+
+    Args:
+        behind: the operations of which only the operands are known, behind both.
+    """
     import numpy as np
 
     type_ = float_type(a.flat)
@@ -58,4 +73,12 @@ def difference(name: str, a: Surrounded, b: Surrounded, digits: int) -> Differen
         found = int(bits[place])
         return found if type_ is None else fraction(ring_of(type_), found)
 
-    return Difference(name, a.index(place), value(left), value(right), int(wrong.size), a.size)
+    return Difference(
+        name,
+        a.index(place),
+        value(left),
+        value(right),
+        int(wrong.size),
+        a.size,
+        tuple(sorted(behind, key=str)),
+    )

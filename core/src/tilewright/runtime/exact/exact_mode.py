@@ -14,7 +14,8 @@ from tilewright.ir.types import IntType, PointerType
 from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_address
 from tilewright.passes.exact.constants import payload_of_constant
 from tilewright.passes.exact.context import ExactOptions
-from tilewright.passes.exact.report import ExactReport, report
+from tilewright.passes.exact.dependences import store_dependences
+from tilewright.passes.exact.report import report
 from tilewright.passes.exact.rewrite import exact
 from tilewright.passes.exact.ring import ring
 from tilewright.runtime.arguments.array_protocols import is_array
@@ -25,6 +26,7 @@ from tilewright.runtime.devices.backend_choice import Choice, current
 from tilewright.runtime.devices.backend_choice import backend as chosen_backend
 from tilewright.runtime.exact.payloads import float_type
 from tilewright.runtime.exact.shadows import Shadows
+from tilewright.runtime.exact.stored_origins import LaunchReports
 from tilewright.runtime.preparation import LaunchFunction, Preparation
 
 #: The dots of floats that kernels may have where all dots are computed in i8.
@@ -38,7 +40,7 @@ _FLOAT_DOTS = (
 )
 
 #: The reports of the kernels that exact launches run, while somebody collects them.
-_reports: contextvars.ContextVar[list[ExactReport] | None] = contextvars.ContextVar(
+_reports: contextvars.ContextVar[LaunchReports | None] = contextvars.ContextVar(
     "tilewright_exact_reports", default=None
 )
 
@@ -78,9 +80,9 @@ class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
         self._preparation = _preparation(ExactOptions(carry, dot))
         self._tokens: list[tuple[contextvars.Token[Any], contextvars.Token[Any]]] = []
 
-    def __enter__(self) -> list[ExactReport]:
+    def __enter__(self) -> LaunchReports:
         """Begin; the list gets a report for each launch."""
-        outer, reports = current.get(), list[ExactReport]()
+        outer, reports = current.get(), LaunchReports()
         name, options = self._backend, self._options
         if not name and outer is not None:
             name, options = outer.name, {**outer.options, **options}
@@ -131,6 +133,7 @@ def _adapted(launcher: LaunchFunction, kernel: Any) -> LaunchFunction:
     plain = replace(kernel.specialization, before_passes=preparation)
     module = build_module(plain, kernel.backend, kernel.target)
     groups, found = AddressGroups(module), report(module)
+    dependences = store_dependences(module, groups)
     converters = [
         _Converter(
             parameter.type,
@@ -146,7 +149,7 @@ def _adapted(launcher: LaunchFunction, kernel: Any) -> LaunchFunction:
     def launch(grid: tuple[int, int, int], stream: Any, values: tuple[Any, ...]) -> None:
         reports = _reports.get()
         if reports is not None:
-            reports.append(found)
+            reports.launched(found, dependences, values)
         with Shadows(memory) as shadows:
             converted = tuple(
                 [convert(value, shadows) for convert, value in zip(converters, values, strict=True)]

@@ -14,6 +14,7 @@ from tilewright.runtime.compiler.config import Config
 from tilewright.runtime.exact.argument_copies import EmbeddedArguments
 from tilewright.runtime.exact.differences import Difference, difference
 from tilewright.runtime.exact.exact_mode import exact_mode, in_exact_mode
+from tilewright.runtime.exact.stored_origins import LaunchReports
 from tilewright.runtime.exact.surroundings import Surrounded
 from tilewright.runtime.storage.files import warn_user
 
@@ -55,33 +56,43 @@ class ExactCheck:
             AutotunerError: all other configurations, of three or more, differ from the first; exact
                 mode does not model the kernel, and the check is required.
         """
-        first: tuple[Config, dict[str, Surrounded], ExactReport] | None = None
+        first: tuple[Config, dict[str, Surrounded], ExactReport, LaunchReports] | None = None
         found: list[tuple[Config, str]] = []
         n_equal = 0
         for config in configs:
             try:
-                arrays, report = self._results(config)
+                arrays, report, origins = self._results(config)
             except (ExactModeError, LaunchError) as error:
                 return self._unchecked(error)
             except self._disqualifying as failure:  # an exact kernel needs more shared memory
                 warn_user(f"{self._name(config)} could not be checked in exact mode: {failure}")
                 continue
             if first is None:
-                first = config, arrays, report
+                first = config, arrays, report, origins
                 continue
             both = first[2] | report
             digits = 3 if both.loses_digit else 4
             differences = [
                 one
                 for name, array in arrays.items()
-                if (one := difference(name, first[1][name], array, digits)) is not None
+                if (
+                    one := difference(
+                        name,
+                        first[1][name],
+                        array,
+                        digits,
+                        first[3].behind(first[1][name].array) | origins.behind(array.array),
+                    )
+                )
+                is not None
             ]
             text = _text(first[0], differences)
             if not differences:
                 n_equal += 1
-            elif both.uninterpreted:
+            elif all(one.behind for one in differences):
                 n_equal += 1
-                operations = "; ".join(map(str, both.uninterpreted[:_LISTED]))
+                behind = dict.fromkeys(each for one in differences for each in one.behind)
+                operations = "; ".join(map(str, [*behind][:_LISTED]))
                 warn_user(
                     f"{self._name(config)} is kept, and may compute something else: {text}, behind "
                     f"operations that exact mode does not interpret: {operations}"
@@ -99,17 +110,18 @@ class ExactCheck:
             self._tell(f"{self._name(config)} is excluded: {reason}")
         return [(config, AutotunerError(reason)) for config, reason in found]
 
-    def _results(self, config: Config) -> tuple[dict[str, Surrounded], ExactReport]:
+    def _results(self, config: Config) -> tuple[dict[str, Surrounded], ExactReport, LaunchReports]:
         """Launch a configuration on copies, and return their arrays afterwards."""
         copied, arrays = self._embedded.copies({**self._positional, **self._keywords})
         positional = {name: copied[name] for name in self._positional}
         keywords = {name: copied[name] for name in self._keywords}
         with exact_mode() as reports:
+            reports.begin_with([array.array for array in arrays.values()])
             self._launch(config, positional, keywords)
         found = ExactReport()
         for report in reports:
             found |= report
-        return arrays, found
+        return arrays, found, reports
 
     def _unchecked(self, error: Exception) -> list[tuple[Config, Exception]]:
         """Refuse, or warn, that the configurations cannot be checked."""

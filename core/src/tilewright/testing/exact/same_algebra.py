@@ -10,6 +10,7 @@ from tilewright.passes.exact.report import ExactReport, Uninterpreted
 from tilewright.runtime.exact.differences import Difference, difference
 from tilewright.runtime.exact.exact_mode import exact_mode
 from tilewright.runtime.exact.payloads import draw, float_type
+from tilewright.runtime.exact.stored_origins import LaunchReports
 from tilewright.runtime.exact.surroundings import Surrounded
 
 Status = Literal["equal", "different", "inconclusive"]
@@ -23,8 +24,8 @@ class Verdict:
 
     Attributes:
         status: ``"equal"``: the same algebra, up to operations that are uninterpreted;
-            ``"different"``: another algebra; ``"inconclusive"``: the results differ, and operations
-            that are uninterpreted may be why.
+            ``"different"``: another algebra; ``"inconclusive"``: the results differ only in
+            arguments that depend on operations that are uninterpreted, which may be why.
         differences: one for each argument that differs.
         uninterpreted: the operations of both kernels of which only the operands are known.
         breaks: identities of real numbers that operations of the kernels do not keep: two kernels
@@ -44,8 +45,10 @@ class Verdict:
 
     def __str__(self) -> str:
         lines = [self.status, *map(str, self.differences[:_LISTED])]
-        if self.uninterpreted:
-            lines.append("uninterpreted: " + "; ".join(map(str, self.uninterpreted[:_LISTED])))
+        behind = dict.fromkeys(each for one in self.differences for each in one.behind)
+        listed = [*behind] if self.status == "inconclusive" else self.uninterpreted
+        if listed:
+            lines.append("uninterpreted: " + "; ".join(map(str, listed[:_LISTED])))
         if self.status != "equal" and self.breaks:
             lines.append("identities that do not hold here: " + "; ".join(self.breaks))
         return "\n  ".join(lines)
@@ -95,22 +98,23 @@ def same_algebra(
     second = arguments if arguments_b is None else arguments_b
     templates = _Templates(rng)
     left, right = templates.side(arguments), templates.side(second)
-    reports: list[ExactReport] = []
-    for kernel, given, own_grid, own_constants in (
-        (kernel_a, left.arguments, grid, constants),
+    found = ExactReport()
+    sides: list[LaunchReports] = []
+    for kernel, side, own_grid, own_constants in (
+        (kernel_a, left, grid, constants),
         (
             kernel_b,
-            right.arguments,
+            right,
             grid if grid_b is None else grid_b,
             constants if constants_b is None else constants_b,
         ),
     ):
-        with exact_mode(backend, carry=carry, dot=dot) as seen:
-            _run(kernel, given, own_grid, own_constants or {})
-        reports += seen
-    found = ExactReport()
-    for one in reports:
-        found |= one
+        with exact_mode(backend, carry=carry, dot=dot) as reports:
+            reports.begin_with([array.array for array in side.arrays.values()])
+            _run(kernel, side.arguments, own_grid, own_constants or {})
+        sides.append(reports)
+        for one in reports:
+            found |= one
     digits = 3 if found.loses_digit else 4
     shared = [identity for identity in left.arrays if identity in right.arrays]
     if not shared:
@@ -120,14 +124,23 @@ def same_algebra(
         for identity in shared
         if (
             found_difference := difference(
-                left.names[identity], left.arrays[identity], right.arrays[identity], digits
+                left.names[identity],
+                left.arrays[identity],
+                right.arrays[identity],
+                digits,
+                frozenset[Uninterpreted]().union(
+                    *(
+                        reports.behind(side.arrays[identity].array)
+                        for side, reports in zip((left, right), sides, strict=True)
+                    )
+                ),
             )
         )
         is not None
     )
     status: Status = "equal"
     if differences:
-        status = "inconclusive" if found.uninterpreted else "different"
+        status = "inconclusive" if all(one.behind for one in differences) else "different"
     return Verdict(status, differences, found.uninterpreted, found.breaks, digits)
 
 
