@@ -72,6 +72,11 @@ class AddressGroups:
             for operation in module.walk():
                 self._check_origin(operation)
         self._collect_paddings()
+        self._origins: dict[Value, set[Type]] = {}
+        for argument in module.kernel.arguments:
+            if is_address(argument.type):
+                types = self._origins.setdefault(self.root(argument), set())
+                types.add(element_at(argument.type))
 
     def storage(self, address: Value) -> Storage:
         """The representation of floats at an address."""
@@ -82,6 +87,14 @@ class AddressGroups:
         while (parent := self._parents.get(address)) is not None:
             address = parent
         return address
+
+    def origin(self, address: Value) -> Type | None:
+        """The type of the elements of the arguments that an address is made of.
+
+        None where there are none, or several types.
+        """
+        found = self._origins.get(self.root(address), set())
+        return next(iter(found)) if len(found) == 1 else None
 
     def paddings(self, descriptor: Value) -> set[str]:
         """The paddings that a descriptor may have."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.core import Value
 from tilewright.ir.expressions import Number, select
-from tilewright.ir.ops.arithmetic import Bitcast, Cast, Constant
+from tilewright.ir.ops.arithmetic import Cast, Constant
 from tilewright.ir.types import I1, I64, U64, IntType, element_type
 from tilewright.passes.exact.algebra import is_finite, modulo, multiply, multiply_residues
 from tilewright.passes.exact.constants import payload_of_constant
 from tilewright.passes.exact.order import balanced
 from tilewright.passes.exact.ring import Ring, is_float, ring_of
-from tilewright.passes.exact.rules import Meaning, elementwise, whole
+from tilewright.passes.exact.rules import elementwise, whole
 
 if TYPE_CHECKING:
     from tilewright.passes.exact.context import ExactContext
@@ -72,11 +72,6 @@ def _truncates(operation: Cast) -> bool:
     )
 
 
-def _reads_bits(operation: Bitcast) -> bool:
-    """Return whether a bitcast converts between floats and integers."""
-    return is_float(operation.x.type) != is_float(operation.result.type)
-
-
 @whole(
     "cast",
     "to a narrower float reduction, to a wider one the balanced number; integers by their value",
@@ -103,22 +98,6 @@ def constant(rewriter: ExactContext, operation: Constant) -> list[Value]:
     ring = ring_of(operation.result.type)
     payload = payload_of_constant(float(operation.value), ring)
     return [rewriter.builder.constant(value=payload, result=ring.payload)]
-
-
-@whole(
-    "bitcast",
-    "the bits of the payload",
-    meaning=Meaning.UNINTERPRETED,
-    breaks=("the bits are those of a float",),
-    digitwise=False,
-    is_uninterpreted=_reads_bits,
-)
-def bitcast(rewriter: ExactContext, operation: Operation) -> list[Value]:
-    (bits,) = rewriter.payloads(operation.operands)
-    result = rewriter.payload_type(operation.results[0].type)
-    if bits.type is result:
-        return [bits]
-    return [rewriter.builder.bitcast(bits, result=result)]
 
 
 @elementwise(

@@ -27,6 +27,7 @@ from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_ad
 from tilewright.passes.exact.carried_sums import accumulators_of, loop_of_sums
 from tilewright.passes.exact.context import ExactOptions
 from tilewright.passes.exact.errors import ExactModeError
+from tilewright.passes.exact.float_bits import access_bits, reinterpreted
 from tilewright.passes.exact.ring import is_float
 from tilewright.passes.exact.rules import Formulas, is_moved, rule_of, touches_floats
 from tilewright.passes.exact.stored_floats import (
@@ -158,6 +159,8 @@ class ExactRewriter:
             results = loop_of_sums(self, operation, accumulators)
         elif is_converted(self, operation) and touches_floats(operation):
             results = access(self, operation)
+        elif (own := reinterpreted(self, operation)) is not None:
+            results = access_bits(self, operation, own)
         elif rule := rule_of(operation) if touches_floats(operation) else None:
             results = rule.emit(self, operation)
         elif is_moved(operation):
