@@ -8,6 +8,7 @@ import pytest
 import tilewright.language as tl
 from tilewright.compat import triton
 from tilewright.compat.triton import knobs
+from tilewright.compat.triton.compiler import ASTSource
 from tilewright.compat.triton.runtime import launch_policy
 from tilewright.testing.exact import embed, exact_mode, fractions, same_algebra
 
@@ -105,7 +106,7 @@ def test_its_knob_takes_turns_with_ordinary_launches(monkeypatch) -> None:
 
 
 def test_a_launch_option_says_the_same_and_the_payloads_are_not_tritons() -> None:
-    launch_policy._exact.cache_clear()
+    launch_policy.sanitized.cache_clear()
     x = embed(np.full(3, 0.5, np.float32))
     with pytest.warns(RuntimeWarning, match="residues modulo powers of 251, not Triton's"):
         found = total(x, 64, instrumentation_mode="fpsan")
@@ -117,3 +118,50 @@ def test_a_tuned_kernel_is_sanitized(sanitized) -> None:
     x, out = embed(np.full(10, 500.0, np.float32)), np.zeros(10, np.float32)
     divided(x, out)
     assert str(fractions(out)[0]) == "1/2"
+
+
+SIGNATURE = {"x_ptr": "*fp32", "out_ptr": "*fp32", "factor": "fp32", "n": "i32"}
+
+
+@pytest.mark.filterwarnings("ignore:instrumentation mode")
+@pytest.mark.parametrize("way", ["option", "knob"])
+def test_a_kernel_compiled_ahead_is_sanitized(way, monkeypatch) -> None:
+    source = ASTSource(scale, {**SIGNATURE, "BLOCK": "constexpr"}, constexprs={"BLOCK": 4})
+    options = {"instrumentation_mode": "fpsan"} if way == "option" else {}
+    with monkeypatch.context() as patched:
+        if way == "knob":
+            patched.setattr(knobs.compilation, "instrumentation_mode", "fpsan")
+        kernel = triton.compile(source, options=options)
+    plain = triton.compile(source)
+    x, out = np.array([1, 2, 3, 6], np.float32), np.zeros(4, np.float32)
+    kernel[(1, 1, 1)](embed(x), out, 0.001, 4, 4)
+    assert [str(value) for value in fractions(out)] == ["1/1000", "1/500", "3/1000", "3/500"]
+    assert kernel.metadata.instrumentation_mode == "fpsan" and kernel.hash != plain.hash
+    plain[(1, 1, 1)](x, out, 0.5, 4, 4)
+    assert list(out) == [0.5, 1, 1.5, 3]
+
+
+def test_a_file_of_tile_ir_is_not_sanitized(tmp_path) -> None:
+    file = tmp_path / "scale.tileir"
+    source = ASTSource(scale, {**SIGNATURE, "BLOCK": "constexpr"}, constexprs={"BLOCK": 4})
+    file.write_text(triton.compile(source).asm["tileir"])
+    with pytest.raises(ValueError, match=r"from the kernel's source on, and a file of Tile IR has"):
+        triton.compile(str(file), options={"instrumentation_mode": "fpsan"})
+
+
+def test_interpreted_kernels_stay_interpreted(monkeypatch) -> None:
+    monkeypatch.setattr(knobs.runtime, "interpret", True)
+    interpreted = triton.jit(scale.fn)
+    x, out = embed(np.array([1, 2, 3, 6], np.float32)), np.zeros(4, np.float32)
+    backends = []
+    select = launch_policy.TritonPolicy.select
+
+    def selected(*arguments):
+        found = select(*arguments)
+        backends.append(found.backend.name)
+        return found
+
+    monkeypatch.setattr(launch_policy.TritonPolicy, "select", selected)
+    with exact_mode():
+        interpreted[(1,)](x, out, 0.001, 4, BLOCK=4)
+    assert backends == ["reference"] and str(fractions(out)[0]) == "1/1000"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilewright.compat.triton import knobs
@@ -25,6 +26,7 @@ from tilewright.compat.triton.compiler.stages import Asm as AsmDict
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
 from tilewright.compat.triton.runtime.driver import driver
+from tilewright.compat.triton.runtime.launch_policy import EXACT_MODE, sanitized
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.compiler.compile import Specialization, lower_module, parameters_of
@@ -85,6 +87,7 @@ def compile(
     Raises:
         CompilationError: the kernel breaks a rule of the language.
         RuntimeError: no installed backend compiles for the target.
+        ValueError: Triton's floating-point sanitizer is asked for, of a file of Tile IR.
     """
     if target is None:
         target = driver.active.get_current_target()
@@ -100,9 +103,21 @@ def compile(
     own, device = place_of(target, backend)
     own = target_for(backend, own)
     chosen = tilewright_options(backend, own, parsed.__dict__)
+    mode = parsed.__dict__.get("instrumentation_mode") or knobs.compilation.instrumentation_mode
     if isinstance(src, IRSource):
+        if mode == EXACT_MODE:
+            raise ValueError(
+                f"instrumentation mode {mode!r} computes differently from the kernel's source on, "
+                "and a file of Tile IR has none. Compile the kernel's source"
+            )
         return _compile_file(src, chosen, backend, own, device)
     specialization = src.specialize(chosen)
+    if mode == EXACT_MODE:
+        specialization = replace(
+            specialization,
+            options={**specialization.options, "instrumentation_mode": mode},
+            before_passes=sanitized(None).preparation,
+        )
     artifact, times = compile_artifact(specialization, backend, own)
     found = CompiledKernel.of(
         artifact,

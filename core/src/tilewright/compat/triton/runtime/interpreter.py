@@ -32,7 +32,11 @@ class InterpreterPolicy(TritonPolicy):
         options: Mapping[str, Any],
         choice: Choice | None,
     ) -> Selected:
-        return super().select(kernel, args, kinds, options, choice or Choice("reference", {}))
+        if choice is None:
+            choice = Choice("reference", {})
+        elif not choice.name:  # a block that says how kernels are compiled, and not where they run
+            choice = Choice("reference", choice.options, choice.preparation)
+        return super().select(kernel, args, kinds, options, choice)
 
 
 class InterpretedFunction(JITFunction):

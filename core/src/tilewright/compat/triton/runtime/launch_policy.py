@@ -105,7 +105,7 @@ class TritonPolicy(LaunchPolicy):
             assert isinstance(kernel, JITFunction)
             choice = choice_without_arrays(kernel)
         if kept.get("instrumentation_mode") == EXACT_MODE:
-            choice = _exact(choice)
+            choice = sanitized(choice)
         given.setdefault("enable_fp_fusion", None)
         given["enable_fp_fusion"] = knobs.language.fp_fusion_enabled(given["enable_fp_fusion"])
         try:
@@ -218,7 +218,7 @@ class TritonPolicy(LaunchPolicy):
 
 
 @functools.cache
-def _exact(choice: Choice | None) -> Choice:
+def sanitized(choice: Choice | None) -> Choice:
     """Return the choice of exact mode, and say that it is not Triton's sanitizer."""
     from tilewright.runtime.exact.exact_mode import exact_choice
 
