@@ -74,7 +74,7 @@ def main() -> int:
             flush=True,
         )
     if options.search:
-        write_catching_cases(known)
+        write_catching_cases(known, options.profile)
     print(f"{len(chosen) - missed} of {len(chosen)} switches caught")
     return 1 if missed else 0
 

@@ -45,12 +45,15 @@ class Table:
 
     Args:
         family: the first word of the ids.
-        profile: of the cases; those that need an fp8 type are of profile fp8.
+        profile: of the cases.
         source: the origin of the expected values.
+        narrow: the profile of the cases that need an fp8 type.
     """
 
-    def __init__(self, family: str, profile: str, source: str = "NumPy") -> None:
-        self.family, self.profile, self.source = family, profile, source
+    def __init__(
+        self, family: str, profile: str, source: str = "NumPy", narrow: str = "fp8"
+    ) -> None:
+        self.family, self.profile, self.source, self.narrow = family, profile, source, narrow
         self._cases: list[Case] = []
 
     def __iter__(self) -> Iterator[Case]:
@@ -86,8 +89,8 @@ class Table:
         source: str,
         time_limit: float = TIME_LIMIT,
     ) -> Case:
-        narrow = any(element.startswith("f8") for element in needs.dtypes)
-        profile = "fp8" if narrow else self.profile
+        is_narrow = any(element.startswith("f8") for element in needs.dtypes)
+        profile = self.narrow if is_narrow else self.profile
         id_ = f"{self.family}/{id_}"
         return Case(id_, profile, subject, run, needs, time_limit, quick, source)
 

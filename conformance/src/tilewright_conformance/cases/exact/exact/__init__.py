@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright_conformance.cases.exact.exact import (
+    atomics,
     attention,
     line_kernel_cases,
     matmuls,
@@ -18,5 +19,5 @@ from tilewright_conformance.suite.case import Case
 
 
 def cases() -> Iterator[Case]:
-    for module in (matmuls, row_kernel_cases, attention, line_kernel_cases):
+    for module in (matmuls, row_kernel_cases, attention, line_kernel_cases, atomics):
         yield from module.cases()

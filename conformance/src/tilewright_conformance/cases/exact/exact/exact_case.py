@@ -34,12 +34,12 @@ class Operand:
 
     Attributes:
         type: the element type as Tile IR text.
-        contents: drawn payloads; or NaN, where kernels write.
+        contents: drawn payloads; NaN, where kernels write; zeros, where they accumulate.
     """
 
     type: str
     shape: tuple[int, ...]
-    contents: Literal["drawn", "nan"] = "drawn"
+    contents: Literal["drawn", "nan", "zeros"] = "drawn"
 
 
 #: The arrays of a case by name; those of integers are given.
@@ -54,6 +54,10 @@ def result(type_: str, *shape: int) -> Operand:
     return Operand(type_, shape, "nan")
 
 
+def zeros(type_: str, *shape: int) -> Operand:
+    return Operand(type_, shape, "zeros")
+
+
 class _Memory:
     """An array in the middle of memory whose other elements are random."""
 
@@ -65,8 +69,9 @@ class _Memory:
             ring = ring_of(_float(self.type))
             bits = rng.integers(0, ring.modulus, size + 2 * _MARGIN, dtype=np.uint64)
             self.flat: Array = bits.astype(f"u{ring.bits // 8}")
-            if operand.contents == "nan":
-                self.flat[_MARGIN : _MARGIN + size] = ring.nan
+            if operand.contents != "drawn":
+                filling = ring.nan if operand.contents == "nan" else 0
+                self.flat[_MARGIN : _MARGIN + size] = filling
         else:
             self.flat = rng.choice(operand.reshape(-1), size + 2 * _MARGIN)
             self.flat[_MARGIN : _MARGIN + size] = operand.reshape(-1)
@@ -151,7 +156,8 @@ def exact_case(
         own = {(type_, "f32") for type_ in types - {"f32"} or types}
         pairs = own if dot == "native" else {("i8", "i32")}
         needs = {"dot": pairs, "dot_shape": (16, 16, 16), **needs}
-    table = Table("exact", "exact", "the reference interpreter, in the same ring")
+    source = "the reference interpreter, in the same ring"
+    table = Table("exact", "exact", source, narrow="exact")
     body = functools.partial(_compared, operands, forms, dot or "i8")
     integers = ("i1", "i8", "i16", "i32", "u32", "i64", "u64", "u16", "u8")
     return table.case(
@@ -176,7 +182,7 @@ def _compared(
     expected = Launcher(session.reference, memories, dot)
     forms[0](expected)
     for name, operand in operands.items():
-        if isinstance(operand, Operand) and operand.contents == "nan":
+        if isinstance(operand, Operand) and operand.contents != "drawn":
             ring, bits = ring_of(_float(operand.type)), expected.memories[name].array
             session.require(
                 (bits < ring.modulus).mean() > 0.5,

@@ -68,6 +68,12 @@ def cases() -> Iterator[Case]:
             walked(2, 32, 16, 32),
             dot="i8",
         )
+    for type_ in ("f8e4m3fn", "f8e5m2"):
+        operands = {"a": drawn(type_, m, k), "b": drawn(type_, k, n), "c": result("f32", m, n)}
+        forms = (tiled(16, 16, 32), tiled(32, 32, 64, 2))
+        for way in ("i8", "native"):
+            id_ = f"matmul/{'tiled' if way == 'i8' else way}/{type_}"
+            yield exact_case(id_, operands, *forms, dot=way, dot_shape=(16, 16, 32))
     yield from (_integers(), _packed(), _gated(), _experts(), _convolution())
 
 
