@@ -21,10 +21,12 @@ from tilewright.plugins.manifest import EmulatedDevice
 from tilewright_conformance.exact.equal_pairs import FAMILIES, atomic_split_k
 from tilewright_conformance.exact.injected_bugs import BUGS, with_bug
 from tilewright_conformance.exact.launches import Launch, verdict_on
+from tilewright_conformance.exact.rewrites import rewrites
 from tilewright_conformance.suite.session import Session, Subject
 
 #: Kinds of comparisons, as the last line counts them.
 PAIRS, ATOMICS, BUG = "pairs equal", "atomic pairs equal", "bugs caught"
+REWRITES, VARIANTS = "rewrites equal", "wrong variants caught"
 
 
 class Comparison(NamedTuple):
@@ -54,6 +56,11 @@ def comparisons() -> Iterator[Comparison]:
         right = launch()
         name = f"{launch.__name__}: {bug}"
         yield Comparison(BUG, name, right, with_bug(right, bug), "different", 1)
+    for name, plain, rewritten, bugs in rewrites():
+        yield Comparison(REWRITES, name, plain, rewritten, "equal", 1)
+        for bug in bugs:
+            wrong = with_bug(rewritten, bug)
+            yield Comparison(VARIANTS, f"{name}: {bug}", plain, wrong, "different", 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

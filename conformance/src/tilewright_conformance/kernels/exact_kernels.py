@@ -141,13 +141,16 @@ def cross_entropy_online(
     row = tl.program_id(0)
     target = tl.load(target_ptr + row)
     highest, total, chosen = -float("inf"), 0.0, 0.0
+    padding = 0.0 if BUG == "padding" else -float("inf")
     for start in range(0, n, BLOCK):
         place = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * n + place, mask=place < n, other=-float("inf"))
+        x = tl.load(x_ptr + row * n + place, mask=place < n, other=padding)
         new = tl.maximum(highest, tl.max(x, axis=0))
         kept = total if BUG == "rescaling" else total * tl.exp(highest - new)
         total = kept + tl.sum(tl.exp(x - new), axis=0)
         highest = new
+        if BUG == "target":
+            place += 1
         chosen += tl.sum(tl.where(place == target, x, 0.0), axis=0)
     tl.store(loss_ptr + row, -tl.log(tl.exp(chosen - highest) / total))
 
@@ -197,7 +200,8 @@ def merged(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
 
 @tw.jit
 def layer_norm_welford(
-    x_ptr, out_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, n, eps, BLOCK: tl.constexpr
+    x_ptr, out_ptr, w_ptr, b_ptr, mean_ptr, rstd_ptr, n, eps,
+    BLOCK: tl.constexpr, BUG: tl.constexpr = "",
 ):  # fmt: skip
     row = tl.program_id(0)
     mean, squares = tl.zeros([BLOCK], tl.float32), tl.zeros([BLOCK], tl.float32)
@@ -205,12 +209,12 @@ def layer_norm_welford(
     for start in range(0, n, BLOCK):
         place = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * n + place, mask=place < n, other=0.0).to(tl.float32)
-        count = tl.where(place < n, count + 1.0, count)
+        count = count + 1.0 if BUG == "tail" else tl.where(place < n, count + 1.0, count)
         delta = tl.where(place < n, x - mean, 0.0)
         mean += delta / tl.maximum(count, 1.0)
-        squares += delta * tl.where(place < n, x - mean, 0.0)
+        squares += delta * (delta if BUG == "delta" else tl.where(place < n, x - mean, 0.0))
     mean_all, squares_all, count_all = tl.reduce((mean, squares, count), 0, merged)
-    rstd = tl.rsqrt(squares_all / count_all + eps)
+    rstd = tl.rsqrt(squares_all / (count_all - 1.0 if BUG == "n - 1" else count_all) + eps)
     tl.store(mean_ptr + row, mean_all)
     tl.store(rstd_ptr + row, rstd)
     for start in range(0, n, BLOCK):
@@ -288,7 +292,8 @@ def flash(
         scores = tl.where(keep, scores, -float("inf"))
         new = tl.maximum(highest, tl.max(scores, axis=1))
         correction, weights = tl.exp2(highest - new), tl.exp2(scores - new[:, None])
-        total = total * correction + tl.sum(weights, axis=1)
+        kept = total if BUG == "total" else total * correction
+        total = kept + tl.sum(weights, axis=1)
         if BUG != "rescaling":
             acc = acc * correction[:, None]
         acc = tl.dot(weights.to(v.dtype), v, acc)

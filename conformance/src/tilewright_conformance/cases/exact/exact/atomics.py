@@ -1,4 +1,4 @@
-"""Atomic updates of floats in exact mode: sums of residues, and keys of minima and maxima."""
+"""Atomic updates of floats in exact mode: additions of residues, and keys of extrema."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tilewright_conformance.suite.case import Case
 
 
 def cases() -> Iterator[Case]:
-    yield from _sums()
+    yield from _additions()
     yield _extrema()
 
 
-def _sums() -> Iterator[Case]:
+def _additions() -> Iterator[Case]:
     count, width = 13, 20
     index = np.array([4, 0, -1, 6, 6, 2, 5, -1, 1, 3, 0, 4, 2], np.int32)
     operands: Operands = {
