@@ -1,8 +1,8 @@
-"""All of the toolkit in order: from a module of Tile IR to LLVM IR for one thread.
+"""Compilation of a module of Tile IR to LLVM IR for one thread, in stages.
 
-The way is a tuple of stages, each from IR to IR; a target may put others in. What a stage decides
-is in the module when it ends: printed, it can be read back, and the next stage does the same with
-it.
+Each stage rewrites the IR; a target may insert stages of its own. A stage records its decisions in
+the module, so that a module that is printed after any stage and read back compiles to the same
+code.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _check(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
         check_proxies(function, target)
 
 
-#: What part of the shared memory the operands of a matmul may take, one after the other, where
-#: whole matmuls do not fit.
+#: Divisors of the shared memory that the operands of a matmul may take; tried in order if whole
+#: matmuls do not fit.
 _PARTS: Final = (1, 2, 4)
 
 #: The toolkit's own stages, in order.
@@ -69,104 +69,116 @@ STAGES: Final = (
     Stage(
         "prepare",
         lambda module, target, options: prepare(module, target),
-        "calls, descriptors and block-scaled matmuls become plain operations",
+        "inline calls, and expand descriptors and block-scaled matmuls to plain operations",
     ),
     Stage(
         "cluster",
         divide_program,
-        "a program that several CTAs are to run becomes what each of them does",
+        "partition a program among the CTAs of its cluster",
     ),
     Stage(
         "warps",
         lambda module, target, options: set_warps(kernel_of(module), target, options),
-        "how many warps run a program: those asked for, or more",
+        "choose the number of warps: as requested, or more",
     ),
     Stage(
         "narrow",
         narrow_operands,
-        "matmuls of f32 whose operands are exact in 16 bits become matmuls of those",
+        "turn f32 matmuls whose operands are exact in 16 bits into 16-bit matmuls",
     ),
     Stage(
         "raise",
         raise_loads,
-        "loads at pointers that feed matmuls become loads of blocks, where the machine copies "
-        "those better",
+        "promote pointer loads that feed matmuls to TMA block loads, where the target copies those "
+        "faster",
     ),
     Stage(
         "unobserved",
         _on_kernel(lambda function, target: mark_unobserved(function)),
-        "loads whose masked-off lanes nobody sees: no zeros are written there",
+        "mark loads whose masked-off lanes are not observed, so that no zeros are written there",
     ),
     Stage(
         "atomics",
         _on_kernel(lambda function, target: relax_atomics(function)),
-        "atomic updates behind which nothing touches memory do not acquire",
+        "drop the acquire ordering of atomics that no access to memory follows",
     ),
     Stage(
         "rows",
         split_rows,
-        "chains of matmuls of two MMAs' rows a warp become two chains side by side",
+        "split back-to-back matmuls with two MMAs of rows per warp into two independent chains",
     ),
     Stage(
         "layouts",
         lambda module, target, options: _assign(kernel_of(module), target, options),
-        "every tile has a layout, every matmul a plan",
+        "assign a layout to every tile, and a plan to every matmul",
     ),
     Stage(
         "sink_reductions",
         lambda module, target, options: sink_reductions(kernel_of(module)),
-        "partial sums that loops over matmuls carry are reduced across threads after them",
+        "reduce loop-carried partial sums across threads after the loop, not in each iteration",
     ),
     Stage(
         "select",
         lambda module, target, options: select(kernel_of(module), target, options),
-        "loads that are copied ahead, by which mechanism",
+        "select the loads to prefetch, and their copy mechanisms",
     ),
     Stage(
         "schedule",
         lambda module, target, options: schedule(kernel_of(module), target, options),
-        "how far ahead, and in what order",
+        "choose form, slots and prefetch distance of each pipelined loop",
     ),
-    Stage("expand", _on_kernel(expand), "pipelined loops are written out"),
+    Stage(
+        "expand",
+        _on_kernel(expand),
+        "write prologue, steady state and epilogue of pipelined loops",
+    ),
     Stage(
         "blocks",
         _on_kernel(write_block_copies),
-        "blocks that descriptors lead to are copied and waited for",
+        "write the remaining descriptor accesses as TMA copies and waits",
     ),
     Stage(
         "constants",
         lambda module, target, options: share_constant_operands(kernel_of(module), target, options),
-        "operands that stay the same in a loop are read from shared memory, for want of registers",
+        "keep loop-invariant operands in shared memory if registers are short",
     ),
     Stage(
         "converted",
         lambda module, target, options: share_converted_operands(
             kernel_of(module), target, options
         ),
-        "operands that would be converted through shared memory are read from there, step by step",
+        "read operands by K steps from shared memory that a conversion would pass through anyway",
     ),
     Stage(
         "stage",
         _on_kernel(stage_operands),
-        "operands that matmuls read from shared memory are put there",
+        "stage in shared memory the operands that matmuls read from there",
     ),
     Stage(
         "accumulators",
         _on_kernel(write_accumulators),
-        "matmuls whose accumulator is in tensor memory are started and waited for",
+        "start and wait for matmuls with accumulators in tensor memory",
     ),
-    Stage("allocate", _on_kernel(allocate), "where in shared memory everything is"),
-    Stage("barriers", _on_kernel(insert_barriers), "threads wait for each other where they must"),
+    Stage(
+        "allocate",
+        _on_kernel(allocate),
+        "assign shared memory offsets to buffers and scratch space",
+    ),
+    Stage(
+        "barriers",
+        _on_kernel(insert_barriers),
+        "insert the barriers between dependent accesses of shared memory",
+    ),
     Stage(
         "check",
         lambda module, target, options: _check(kernel_of(module), target, options),
-        "under debug or TILEWRIGHT_VERIFY: what is in flight is touched by nothing, and proxy "
-        "fences stand where they must",
+        "under debug or TILEWRIGHT_VERIFY: verify that nothing accesses data in flight, and that "
+        "proxy fences are in place",
     ),
     Stage(
         "notes",
         lambda module, target, options: note_slow_paths(kernel_of(module), target, options),
-        "what left the fast path, and why",
+        "report missed optimizations, and the reasons",
     ),
 )
 
@@ -192,7 +204,7 @@ def compile_fitting(
     options: Mapping[str, Any],
     timings: MutableMapping[str, float] | None = None,
 ) -> tuple[Module, str]:
-    """The module and the text of :func:`compile_with_state`."""
+    """Return the module and the text of :func:`compile_with_state`."""
     found = compile_with_state(module, target, options, timings)
     return found.module, found.text
 
@@ -203,13 +215,14 @@ def compile_with_state(
     options: Mapping[str, Any],
     timings: MutableMapping[str, float] | None = None,
 ) -> Compiled:
-    """As :func:`compile_kernel`, but where a program would need more shared memory than there is
-    loads are copied less far ahead, and where that is not enough matmuls are cut along K;
-    ``module`` stays as it is.
+    """Compile a kernel with as many stages as shared memory allows; leave ``module`` unchanged.
+
+    If a program needs more shared memory than there is, loads are prefetched by fewer stages, and
+    then matmuls are split along K. See :func:`compile_kernel`.
 
     Raises:
-        OutOfResources: a program needs too much so as well; for ``num_stages`` and matmuls as they
-            were given.
+        OutOfResources: a program needs too much even so; the error is the one of the requested
+            ``num_stages`` and of whole matmuls.
     """
     stages = int(options.get("num_stages") or 1)
     minimum = min(stages, 2)
@@ -246,19 +259,19 @@ def compile_kernel(
     options: Mapping[str, Any],
     timings: MutableMapping[str, float] | None = None,
 ) -> str:
-    """LLVM IR text of a module's kernel. The module is changed to its form after the last stage.
+    """Return the LLVM IR of a module's kernel; the module changes to its form after the last stage.
 
-    Where ``TILEWRIGHT_VERIFY`` asks for it, the module is verified before the first and after each
-    stage.
+    If ``TILEWRIGHT_VERIFY`` requests it, the module is verified before the first stage and after
+    each.
 
     Args:
         options: the launch options; ``num_warps`` and ``num_stages`` among them.
-        timings: gets the milliseconds of each stage added.
+        timings: a dictionary to which the milliseconds of each stage are added.
 
     Raises:
         OutOfResources: a program needs more shared memory or threads than the target has.
-        LoweringError: an operation that the target cannot do.
-        VerificationError: a stage leaves a module that breaks a rule; the message names the stage.
+        LoweringError: the target cannot execute an operation.
+        VerificationError: the module breaks a rule after a stage, which the message names.
     """
     return _written(module, target, options, timings).text()
 
@@ -292,8 +305,8 @@ def run_stages(
     """Run stages by name on a module, which is verified after each.
 
     Raises:
-        KeyError: there is no stage of a name; the message lists those there are.
-        VerificationError: a stage leaves a module that breaks a rule.
+        KeyError: there is no stage of a name; the message lists the stages.
+        VerificationError: the module breaks a rule after a stage.
     """
     known = {stage.name: stage for stage in target.stages(STAGES)}
     for name in names:
@@ -304,7 +317,7 @@ def run_stages(
 
 
 def kernel_of(module: Module) -> Function:
-    """The module's kernel."""
+    """Return the module's kernel."""
     (function,) = (function for function in module.functions.values() if function.kernel)
     return function
 

@@ -68,14 +68,14 @@ def _wait(shape: Shape) -> list[Type]:
 
 OPS = Declarations()
 
-_POINTER = SingleOperand("where the elements are")
-_MASK = OptionalOperand("which elements are read; the others are zero")
+_POINTER = SingleOperand("the addresses of the elements")
+_MASK = OptionalOperand("the elements to read; masked-off elements are zero")
 
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying the elements at the pointers to shared memory; they are there after a wait for "
-    "the group that the next commit ends",
+    "start copying the elements at the pointers to shared memory (cp.async); the copies are"
+    " complete after a wait for the group that the next commit ends",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -93,7 +93,8 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "what was started since the last commit, as a group",
+    "end a commit group: all copies, stores or matmuls of the queue that were started since"
+    " the last commit",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -104,7 +105,8 @@ class Commit(Operation):
 
 @OPS.operation(
     "simt.load_start",
-    "start loading the elements at the pointers; the tile may be read after a wait",
+    "start loading the elements at the pointers into registers; the tile may be read after "
+    "a wait for the token",
     _load_start,
     effects=Effect.READ,
 )
@@ -113,32 +115,32 @@ class LoadStart(Operation):
 
     pointer = _POINTER
     mask = _MASK
-    other = OptionalOperand("in place of elements that are not read")
+    other = OptionalOperand("the values of masked-off elements")
     cache = fields.CACHE
     eviction = fields.EVICTION
     unobserved = TypedAttribute[bool](
-        "nobody sees the elements that are not read: they may be anything", False
+        "masked-off elements are not observed and may have any value", False
     )
 
 
 @OPS.operation(
     "simt.keep_order",
-    "the code generator moves no access of memory across this place: what is started before it is "
-    "in flight while what follows is done",
+    "keep the code generator from moving memory accesses across this point, so that loads "
+    "started before it are in flight while the code after it runs",
     nothing,
     effects=Effect.ORDER,
 )
 class KeepOrder(Operation):
     __slots__ = ()
 
-    everything = TypedAttribute[bool]("nor anything else", False)
+    everything = TypedAttribute[bool]("keep it from moving any other instruction, too", False)
 
 
 @OPS.operation(
     "simt.wait",
-    "wait until what the tokens stand for has ended; the tiles, which were being made, may be "
-    "read, those held no longer are. Of copies of slots it has when the slots are read, unless "
-    "``written`` says more",
+    "wait until the groups of the tokens are complete: the tiles in flight may then be "
+    "read, and the held operands are free. Stores from slots count as complete when the "
+    "slots have been read, unless ``written``",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",
@@ -146,7 +148,9 @@ class KeepOrder(Operation):
 class Wait(Operation):
     __slots__ = ()
 
-    tokens = VariadicOperand("what was started")
-    tiles = VariadicOperand("in flight")
-    held = VariadicOperand("operands that matmuls in flight read in registers")
-    written = TypedAttribute[bool]("whether what slots were copied to is to be written too", False)
+    tokens = VariadicOperand("the groups to wait for")
+    tiles = VariadicOperand("the results in flight")
+    held = VariadicOperand("operands that matmuls in flight read from registers")
+    written = TypedAttribute[bool](
+        "also wait until stores from slots have written global memory", False
+    )

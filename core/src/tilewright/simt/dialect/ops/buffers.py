@@ -66,7 +66,7 @@ def _store(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 
-@OPS.operation("simt.convert", "the same tile in another layout", _same, forwards="x")
+@OPS.operation("simt.convert", "convert a tile to another layout", _same, forwards="x")
 class Convert(Operation):
     __slots__ = ()
 
@@ -75,7 +75,7 @@ class Convert(Operation):
 
 @OPS.operation(
     "simt.buffer",
-    "shared memory for some tiles, for as long as it is used",
+    "allocate shared memory for the slots of a buffer; it is reused after the last access",
     _buffer,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -83,13 +83,13 @@ class Convert(Operation):
 class Buffer(Operation):
     __slots__ = ()
 
-    alignment = TypedAttribute[int]("of its first byte", 16)
+    alignment = TypedAttribute[int]("the alignment of the first byte, in bytes", 16)
 
 
 @OPS.operation(
     "simt.release",
-    "the other parts are past their last access of a buffer: from here on this part may use its "
-    "memory for other things",
+    "state that the other partitions have made their last access to a buffer, whose memory "
+    "this partition may reuse from here on",
     _release,
     effects=Effect.ORDER,
 )
@@ -99,18 +99,17 @@ class Release(Operation):
     buffer = SingleOperand()
 
 
-@OPS.operation("simt.slot", "the place of one tile in a buffer", _slot)
+@OPS.operation("simt.slot", "a slot of a buffer", _slot)
 class Slot(Operation):
     __slots__ = ()
 
     buffer = SingleOperand()
-    index = SingleOperand("from 0 on")
+    index = SingleOperand("the index of the slot, from 0 on")
 
 
 @OPS.operation(
     "simt.view",
-    "the same memory seen as a tile of another shape; the shared layout says where its "
-    "elements are",
+    "view a slot as a tile of another shape, whose shared layout addresses the same memory",
     _view,
     explicit_results=True,
 )
@@ -120,14 +119,14 @@ class SharedView(Operation):
     x = SingleOperand()
 
 
-@OPS.operation("simt.load", "a tile from shared memory", _load, effects=Effect.READ)
+@OPS.operation("simt.load", "load a tile from shared memory", _load, effects=Effect.READ)
 class SharedLoad(Operation):
     __slots__ = ()
 
     slot = fields.SLOT
 
 
-@OPS.operation("simt.store", "write a tile to shared memory", _store, effects=Effect.WRITE)
+@OPS.operation("simt.store", "store a tile to shared memory", _store, effects=Effect.WRITE)
 class SharedStore(Operation):
     __slots__ = ()
 

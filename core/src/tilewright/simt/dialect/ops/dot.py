@@ -51,8 +51,8 @@ class Multiplication(Operation):
 
     __slots__ = ()
 
-    a = SingleOperand("a tile, or a slot")
-    b = SingleOperand("a tile, or a slot")
+    a = SingleOperand("the operand, as a tile in registers or a slot in shared memory")
+    b = SingleOperand("the operand, as a tile in registers or a slot in shared memory")
     plan = fields.PLAN
     precision = fields.PRECISION
     max_imprecise = fields.MAX_IMPRECISE
@@ -66,15 +66,15 @@ class TileMatmul(Multiplication):
     c = SingleOperand("the accumulator")
 
 
-@OPS.operation("simt.dot", "a @ b + c by a plan", _dot, effects=Effect.READ)
+@OPS.operation("simt.dot", "compute a @ b + c by a matmul plan", _dot, effects=Effect.READ)
 class PlannedDot(TileMatmul):
     __slots__ = ()
 
 
 @OPS.operation(
     "simt.dot_start",
-    "start a @ b + c by an asynchronous plan; the result may be read after a wait, or be the "
-    "accumulator of the next one",
+    "start a @ b + c by an asynchronous plan (wgmma); the result may be read after a wait, "
+    "or be the accumulator of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -88,19 +88,19 @@ class Step(Operation):
     __slots__ = ()
 
     plan = fields.PLAN
-    shape = TypedAttribute[tuple[int, ...]]("extents of the matmul's result")
-    k = TypedAttribute[int]("elements that each sum of the whole matmul is over")
-    a = TypedAttribute[Type]("of a's elements")
-    b = TypedAttribute[Type]("of b's elements")
-    c = TypedAttribute[Type]("of the result's elements")
+    shape = TypedAttribute[tuple[int, ...]]("the shape of the matmul's result")
+    k = TypedAttribute[int]("the extent of K of the whole matmul")
+    a = TypedAttribute[Type]("the element type of a")
+    b = TypedAttribute[Type]("the element type of b")
+    c = TypedAttribute[Type]("the element type of the result")
     precision = fields.PRECISION
     max_imprecise = fields.MAX_IMPRECISE
 
 
 @OPS.operation(
     "simt.fragment",
-    "each thread's registers of one step along K of a matmul's operand that is in shared memory, "
-    "in words, threads in order",
+    "load a fragment: the packed registers (b32) of each thread for one K step of an "
+    "operand in shared memory",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,
@@ -115,7 +115,7 @@ class DotFragment(Step):
 
 @OPS.operation(
     "simt.dot_step",
-    "c and the matmul of one step along K of both operands, which are fragments",
+    "add one K step of the matmul, from fragments of both operands, to c",
     _dot_step,
 )
 class DotStep(Step):

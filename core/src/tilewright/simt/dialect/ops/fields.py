@@ -5,18 +5,18 @@ from __future__ import annotations
 from tilewright.ir.declare import OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.linear import Precision
 
-SLOT = SingleOperand("a place in shared memory")
+SLOT = SingleOperand("the slot in shared memory")
 BARRIERS = SingleOperand("mbarriers")
-INDEX = SingleOperand("which of them")
-CONDITION = OptionalOperand("whether it happens at all")
+INDEX = SingleOperand("the index of the mbarrier")
+CONDITION = OptionalOperand("the operation has an effect only if this is true")
 BY = TypedAttribute[str]("the copy mechanism")
 CACHE = TypedAttribute[str]("", "")
 EVICTION = TypedAttribute[str]("", "normal")
 ORDERED = TypedAttribute[bool](
-    "whoever wrote it saw to it that no thread may still touch the slot", False
+    "the pass that created the operation guarantees that no thread may still access the slot", False
 )
 PLAN = TypedAttribute[str]("the matmul plan, by name")
-PRECISION = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
+PRECISION = TypedAttribute[Precision]("the rounding of f32 operands", "ieee")
 MAX_IMPRECISE = TypedAttribute[int](
     "fp8: products summed at reduced precision before a full-precision add; 0 is the "
     "target's choice",

@@ -42,8 +42,8 @@ class OnBarrier(Operation):
 
 @OPS.operation(
     "simt.barriers",
-    "mbarriers, in their first phase, each of which ends a phase after so many arrivals, when all "
-    "bytes that were announced have come",
+    "allocate and initialize mbarriers; a phase of an mbarrier completes after ``count`` "
+    "arrivals, once all expected bytes have been copied",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -51,40 +51,43 @@ class OnBarrier(Operation):
 class Barriers(Operation):
     __slots__ = ()
 
-    count = TypedAttribute[int]("arrivals of a phase")
+    count = TypedAttribute[int]("the number of arrivals of a phase")
 
 
 @OPS.operation(
     "simt.expect",
-    "arrive at an mbarrier, by one thread, and announce bytes that copies will bring in this phase",
+    "arrive at an mbarrier from one thread, and add to the bytes that copies are expected "
+    "to bring in this phase (arrive.expect_tx)",
     _on_barrier,
     effects=Effect.ORDER,
 )
 class Expect(OnBarrier):
     __slots__ = ()
 
-    bytes = TypedAttribute[int]("that come")
+    bytes = TypedAttribute[int]("the expected bytes")
     ordered = TypedAttribute[bool](
-        "whoever wrote it saw to it that no thread may still wait for the phase before", False
+        "the pass that created the operation guarantees that no thread may still wait for the "
+        "previous phase",
+        False,
     )
 
 
 @OPS.operation(
     "simt.arrive",
-    "arrive at an mbarrier: each warp once, after what its threads did before",
+    "arrive at an mbarrier once per warp, after the warp's earlier accesses",
     _on_barrier,
     effects=Effect.ORDER,
 )
 class Arrive(OnBarrier):
     __slots__ = ()
 
-    at_all = TypedAttribute[bool]("of a cluster: at the objects of all blocks", False)
+    at_all = TypedAttribute[bool]("arrive at the mbarriers of all CTAs of the cluster", False)
 
 
 @OPS.operation(
     "simt.arrive_after",
-    "arrive at an mbarrier, once, when all matmuls into accumulators that were started before "
-    "have ended",
+    "arrive at an mbarrier once all earlier matmuls into tensor memory are complete "
+    "(tcgen05.commit)",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -94,29 +97,30 @@ class ArriveAfter(OnBarrier):
 
 @OPS.operation(
     "simt.await",
-    "wait until the phase of this parity of an mbarrier has ended; that before the first one has",
+    "wait until the phase of the given parity of an mbarrier has completed; the phase "
+    "before the first one counts as completed",
     _on_barrier,
     effects=Effect.ORDER,
 )
 class Await(OnBarrier):
     __slots__ = ()
 
-    phase = SingleOperand("its parity: false for the first phase")
+    phase = SingleOperand("the parity of the phase: false for the first one")
     condition = fields.CONDITION
     alone = TypedAttribute[bool](
-        "only the warp waits that starts TMA copies: the others do not depend on what it waits for",
+        "only the warp that starts TMA copies waits, because no other warp depends on the phase",
         False,
     )
 
 
 @OPS.operation(
     "simt.publish",
-    "a proxy fence: from the next barrier or arrival on, TMA copies, and matmuls that read shared "
-    "memory themselves, see what threads wrote there before, and come after what they read",
+    "proxy fence: order this thread's earlier accesses to shared memory before accesses of "
+    "the async proxy (TMA, wgmma) that follow the next barrier or arrival",
     nothing,
     effects=Effect.ORDER,
 )
 class Publish(Operation):
     __slots__ = ()
 
-    everywhere = TypedAttribute[bool]("what they wrote to global memory as well", False)
+    everywhere = TypedAttribute[bool]("order earlier writes to global memory, too", False)

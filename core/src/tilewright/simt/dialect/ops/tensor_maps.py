@@ -54,15 +54,15 @@ def _descriptor_only(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 _BASE = SingleOperand()
-_EXTENTS = VariadicOperand("extents")
-_STRIDES = VariadicOperand("in elements")
+_EXTENTS = VariadicOperand("the extents of the tensor")
+_STRIDES = VariadicOperand("the strides, in elements")
 _MEMORY = SingleOperand()
 
 
 @OPS.operation(
     "simt.tensor",
-    "a descriptor of the tensor at an argument's address, by numbers that are computed of "
-    "arguments alone: launchers know it. Outside it is zero",
+    "use a host-side tensor map: the launcher encodes it from the kernel's arguments, and "
+    "elements outside the tensor are zero",
     _tensor,
     explicit_results=True,
 )
@@ -76,8 +76,8 @@ class Tensor(Operation):
 
 @OPS.operation(
     "simt.descriptors",
-    "memory for the descriptors that this program, or this part of it, makes, known by a number. "
-    "No one else has it until it is given back",
+    "reserve global memory for device-side tensor maps of this program or partition; nobody"
+    " else uses it until it is freed",
     _memory,
     effects=Effect.ORDER,
 )
@@ -87,8 +87,8 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "make a descriptor of the tensor at base, in place of the one that the operation made before; "
-    "a slot is where it is put together. No copy may be in flight that reads the one before",
+    "encode a device-side tensor map of the tensor at ``base`` in a slot, and write it over"
+    " the operation's previous one, which no copy in flight may read",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -102,13 +102,14 @@ class MakeTensorMap(Operation):
     shape = _EXTENTS
     strides = _STRIDES
     padding = TypedAttribute[Literal["zero", "nan"]](
-        "what a load yields outside the tensor", "zero"
+        "the value of elements outside the tensor", "zero"
     )
 
 
 @OPS.operation(
     "simt.show_descriptor",
-    "let TMA copies, which this program starts after, read a descriptor that it made",
+    "make a device-side tensor map visible to TMA copies that the program starts later "
+    "(fence.proxy.tensormap)",
     _descriptor_only,
     effects=Effect.ORDER,
 )
@@ -120,7 +121,7 @@ class ShowDescriptor(Operation):
 
 @OPS.operation(
     "simt.free_descriptors",
-    "give memory for descriptors back: no copy is in flight that reads one in it",
+    "free the memory of device-side tensor maps, which no copy in flight may read",
     _free_descriptors,
     effects=Effect.ORDER,
 )

@@ -1,4 +1,4 @@
-"""tensor memory, and matmuls that are added up there."""
+"""Tensor memory, and matmuls that accumulate there."""
 
 from __future__ import annotations
 
@@ -60,34 +60,38 @@ def _dot_into(shape: Shape) -> list[Type]:
 
 OPS = Declarations()
 
-_MEMORY = SingleOperand("what simt.accumulators gave")
+_MEMORY = SingleOperand("the allocation")
 _ACCUMULATOR = SingleOperand("the accumulator")
 
 
 @OPS.operation(
     "simt.accumulators",
-    "tensor memory for so many units of accumulators, taken by the program, known by a number. No "
-    "one else has it until it is given back",
+    "allocate columns of tensor memory for accumulators (tcgen05.alloc)",
     _memory,
     effects=Effect.ORDER,
 )
 class Accumulators(Operation):
     __slots__ = ()
 
-    units = TypedAttribute[int]("of the machine's, such as columns")
+    units = TypedAttribute[int]("the number of units of tensor memory, such as columns")
 
 
-@OPS.operation("simt.accumulator", "an accumulator in it", _accumulator, explicit_results=True)
+@OPS.operation(
+    "simt.accumulator",
+    "an accumulator in allocated tensor memory",
+    _accumulator,
+    explicit_results=True,
+)
 class Accumulator(Operation):
     __slots__ = ()
 
     memory = _MEMORY
-    first = TypedAttribute[int]("the first of its units")
+    first = TypedAttribute[int]("the first unit of the accumulator")
 
 
 @OPS.operation(
     "simt.accumulator_load",
-    "the accumulator's value: no matmul that writes it is in flight",
+    "load an accumulator that no matmul in flight writes (tcgen05.ld)",
     _accumulator_load,
     effects=Effect.ORDER,
 )
@@ -95,12 +99,12 @@ class AccumulatorLoad(Step):
     __slots__ = ()
 
     accumulator = _ACCUMULATOR
-    there = OptionalOperand("whether any are; without, all are zero")
+    there = OptionalOperand("the accumulator has been written; otherwise all elements are zero")
 
 
 @OPS.operation(
     "simt.accumulator_store",
-    "write an accumulator, for matmuls to add to: none that touches it is in flight",
+    "store an accumulator that no matmul in flight accesses (tcgen05.st)",
     _accumulator_store,
     effects=Effect.ORDER,
 )
@@ -113,8 +117,8 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a @ b, of slots, by one thread, added to the accumulator, or in place of it. "
-    "Those of one place end in order",
+    "start a matmul of two slots from one thread that adds to the accumulator or overwrites"
+    " it (tcgen05.mma); matmuls into one accumulator complete in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -122,12 +126,12 @@ class DotInto(Multiplication):
     __slots__ = ()
 
     accumulator = _ACCUMULATOR
-    adds = SingleOperand("whether it is added")
+    adds = SingleOperand("the matmul adds to the accumulator; otherwise it overwrites it")
 
 
 @OPS.operation(
     "simt.free_accumulators",
-    "free the memory of the accumulators: nothing touches it any more",
+    "free the tensor memory of accumulators (tcgen05.dealloc); no access may follow",
     _free_accumulators,
     effects=Effect.ORDER,
 )

@@ -81,7 +81,7 @@ class TmaCopy(Operation):
 
     slot = fields.SLOT
     descriptor = SingleOperand()
-    offsets = VariadicOperand("of the block, in elements")
+    offsets = VariadicOperand("the offsets of the block, in elements")
     by = fields.BY
 
 
@@ -92,15 +92,15 @@ class RowCopy(Operation):
 
     slot = fields.SLOT
     descriptor = SingleOperand()
-    rows = SingleOperand("a place in shared memory of the rows' numbers")
-    column = SingleOperand("the first one, in elements")
+    rows = SingleOperand("the slot of the row indices")
+    column = SingleOperand("the first column, in elements")
     by = fields.BY
 
 
 @OPS.operation(
     "simt.block_load_start",
-    "start copying a descriptor's block to shared memory; its bytes are counted by an mbarrier "
-    "when they are there",
+    "start a TMA load of a descriptor's block into a slot; the copied bytes complete "
+    "transactions of an mbarrier",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -114,14 +114,14 @@ class BlockLoadStart(TmaCopy):
     eviction = fields.EVICTION
     ordered = fields.ORDERED
     to_all = TypedAttribute[bool](
-        "of a cluster: each block copies a part of it, to all of them", False
+        "multicast: each CTA of the cluster copies a part of the block to all CTAs", False
     )
 
 
 @OPS.operation(
     "simt.block_store_start",
-    "start copying a slot to a descriptor's block, or to a piece of it; what is outside the tensor "
-    "is dropped. The slot may be written after a wait for the next commit",
+    "start a TMA store of a slot to a descriptor's block or a part of it; elements outside "
+    "the tensor are dropped. The slot may be written after a wait for the next commit",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -129,16 +129,16 @@ class BlockStoreStart(TmaCopy):
     __slots__ = ()
 
     reduction = TypedAttribute[str](
-        "the kind of an atomic, by which elements of the tensor are updated in place of "
-        "being written",
+        "the atomic operation that updates the tensor's elements; empty to overwrite them",
         "",
     )
 
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start copying the rows of a descriptor's tensor that numbers in shared memory name, from a "
-    "column on, to shared memory; their bytes are counted by a mbarrier when they are there",
+    "start a TMA gather (gather4) of the rows of a descriptor's tensor whose indices are in"
+    " shared memory, from a column on; the copied bytes complete transactions of an "
+    "mbarrier",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -151,9 +151,9 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start copying a slot to the rows of a descriptor's tensor that numbers in shared memory name, "
-    "from a column on; what is outside the tensor is dropped. The slot may be written after a wait "
-    "for the next commit",
+    "start a TMA scatter (scatter4) of a slot to the rows of a descriptor's tensor whose "
+    "indices are in shared memory, from a column on; elements outside the tensor are "
+    "dropped. The slot may be written after a wait for the next commit",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

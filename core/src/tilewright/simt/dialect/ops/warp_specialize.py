@@ -42,17 +42,15 @@ def _check_part(operation: Part) -> None:
 OPS = Declarations()
 
 
-@OPS.operation(
-    "simt.rank", "the number of this CTA among those that run the program, from 0 on", _rank
-)
+@OPS.operation("simt.rank", "the rank of this CTA in its cluster, from 0 on", _rank)
 class Rank(Operation):
     __slots__ = ()
 
 
 @OPS.operation(
     "simt.partition",
-    "run parts side by side, each on warps of its own, which talk through buffers and barriers; "
-    "all warps go on when all parts have ended",
+    "run warp-specialized partitions concurrently, each on its own warps, synchronized by "
+    "mbarriers; all warps continue when all partitions have ended",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_partition,
@@ -65,7 +63,7 @@ class Partition(Operation):
 
 @OPS.operation(
     "simt.part",
-    "one part of a partition: barriers, lanes and warps in it are its own",
+    "a warp-specialized partition: its barriers, lanes and warps are numbered by themselves",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_part,
@@ -73,16 +71,18 @@ class Partition(Operation):
 class Part(Operation):
     __slots__ = ()
 
-    name_ = TypedAttribute[str]("for messages")
-    warps = TypedAttribute[int]("that run it")
-    registers = TypedAttribute[int]("of each thread; 0 as given", 0)
+    name_ = TypedAttribute[str]("the name of the partition, for messages")
+    warps = TypedAttribute[int]("the number of warps that run the partition")
+    registers = TypedAttribute[int](
+        "registers of each thread (setmaxnreg); 0 for the kernel's own number", 0
+    )
     body = NamedRegion()
 
 
 @OPS.operation(
     "simt.stagger",
-    "the warps of one half meet a barrier more than those of the other: from there on the halves "
-    "are one barrier apart, or together again",
+    "let one half of the warps take an extra barrier, so that the halves are one barrier "
+    "apart from there on, or aligned again",
     nothing,
     effects=Effect.ORDER,
 )
@@ -90,21 +90,21 @@ class Stagger(Operation):
     __slots__ = ()
 
     later = TypedAttribute[bool](
-        "it is the later half, which is behind from there on; else the earlier, for which the "
-        "later then catches up"
+        "the second half takes the barrier and stays behind; otherwise the first half takes it,"
+        " and the second catches up"
     )
 
 
 @OPS.operation(
     "simt.phase",
-    "between this and the next of its kind the warp multiplies only, or does everything else",
+    "begin a ping-pong phase, in which the warp only multiplies, or does everything else",
     nothing,
     effects=Effect.ORDER,
 )
 class Phase(Operation):
     __slots__ = ()
 
-    matmuls = TypedAttribute[bool]("it multiplies")
+    matmuls = TypedAttribute[bool]("the warp only multiplies in this phase")
 
 
 class Turn(Operation):
@@ -112,22 +112,22 @@ class Turn(Operation):
 
     __slots__ = ()
 
-    order = TypedAttribute[str]("the order's name")
-    place = TypedAttribute[int]("of this part in the order, from 0 on")
-    of = TypedAttribute[int]("how many parts take turns")
+    order = TypedAttribute[str]("the name of the ordered hand-off")
+    place = TypedAttribute[int]("the position of this partition in the order, from 0 on")
+    of = TypedAttribute[int]("the number of partitions in the order")
 
 
 OPS.row(
     Turn,
     "simt.turn_wait",
-    "wait until it is this part's turn; at first it is that of place 0",
+    "wait on a named barrier for this partition's turn; position 0 has the first turn",
     nothing,
     effects=Effect.ORDER,
 )
 OPS.row(
     Turn,
     "simt.turn_pass",
-    "let the next part of the order have its turn",
+    "pass the turn to the next partition of the order (named barrier arrive)",
     nothing,
     effects=Effect.ORDER,
 )
