@@ -42,12 +42,13 @@ _ENCODER = {
 
 @dataclass
 class Case:
-    """A model and what it is given.
+    """A model and its inputs.
 
     Attributes:
         inputs: keyword arguments for a batch of a number of sequences or images; sequences are
-        longer in greater batches. tolerance: the greatest difference of a result from eager
-        execution's, as a part of the greatest number of that result.
+            longer in larger batches.
+        tolerance: the maximum difference of a result from that of eager execution, relative to the
+            maximum absolute value of the result.
     """
 
     model: nn.Module

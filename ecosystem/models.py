@@ -209,12 +209,12 @@ def check(
     assert results[0] and len(results[0]) == len(results[1]), (
         "the compiled model gives another number of tensors"
     )
-    # what is zero but for rounding, such as the gradient of the bias of attention's keys, is
-    # measured by what is not
-    greatest = [float(each.abs().max()) if each.numel() else 0.0 for each in results[0]]
-    least = 1e-2 * max(greatest) or 1.0
-    for found, expected, own in zip(results[1], results[0], greatest, strict=True):
-        scale = max(own, least)
+    # a result that is zero but for rounding, such as the gradient of the bias of attention's keys,
+    # is compared at the scale of the other results
+    maxima = [float(each.abs().max()) if each.numel() else 0.0 for each in results[0]]
+    minimum = 1e-2 * max(maxima) or 1.0
+    for found, expected, own in zip(results[1], results[0], maxima, strict=True):
+        scale = max(own, minimum)
         torch.testing.assert_close(found / scale, expected / scale, rtol=tolerance, atol=tolerance)
 
 

@@ -133,13 +133,13 @@ def _checked(function: str) -> str:
 
 
 _BOUNDS = """
-Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* is the shared
-function, which every backend computes alike; *relaxed* is what a backend's own instruction may be
-off by, where the launch option `math` allows it; what is written in terms of such functions
-inherits their error. *Checked* is the distance from NumPy's value, within the range of the probes,
-that every run of `tilewright surface` and of the tests demands of every backend, in its default
-mode and with the error of the oracle itself in it. Of `lgamma` below -1/2, which is a difference of
-logarithms and has zeros there, units are those of the greatest of 1, the value and `lgamma(-x)`.
+Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* bounds the
+shared function, which every backend computes alike. *Relaxed* bounds a backend's own instruction,
+which the launch option `math` may allow; functions that are written in terms of such instructions
+inherit their error. *Checked* is the maximum distance from NumPy's value that `tilewright surface`
+and the tests accept on every backend, in its default mode, for the arguments that they probe; it
+includes the error of the oracle. Below -1/2, `lgamma` is a difference of logarithms and has zeros:
+there the unit is the ULP of the maximum of 1, the value and `lgamma(-x)`.
 The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and subnormal
 numbers.
 """

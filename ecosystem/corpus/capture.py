@@ -114,7 +114,7 @@ def capture(package: str, limit: float, only: str = "") -> tuple[list[launches.L
 def merged(
     lines: Iterable[dict[str, Any]], package: str, version: str, modules: Iterable[str]
 ) -> tuple[list[launches.Launch], list[str]]:
-    """(the launches but those that repeat another's specialization, what is left out and why)."""
+    """Return the launches with one of each specialization, and the reasons to exclude others."""
     kept: dict[str, launches.Launch] = {}
     left: dict[str, None] = {}
     used: set[str] = set()
@@ -123,7 +123,7 @@ def merged(
         found = launches.launch_of({"package": package, "version": version, **line})
         why = unusable(found, roots)
         if why:
-            left[f"{found.module}:{found.kernel} is left out: {why}"] = None
+            left[f"{found.module}:{found.kernel} is excluded: {why}"] = None
         elif found.specialization not in kept:
             kept[found.specialization] = launches.with_case(
                 found, f"{found.case}/{_extent(found)}", used

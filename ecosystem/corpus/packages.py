@@ -21,7 +21,7 @@ def requirements(launches: Iterable[Launch]) -> list[str]:
 
 
 def present(launches: Iterable[Launch]) -> tuple[list[Launch], list[str]]:
-    """(the launches of packages that are installed in the recorded version, what is left out)."""
+    """Return the launches of packages whose recorded version is installed, and the exclusions."""
     found: list[Launch] = []
     absent: dict[str, str] = {}
     for launch in launches:
@@ -34,7 +34,7 @@ def present(launches: Iterable[Launch]) -> tuple[list[Launch], list[str]]:
         else:
             there = f"{version} is installed" if version else "it is not installed"
             absent[f"{launch.package}=={launch.version}"] = there
-    return found, [f"left out: {package}; {why}" for package, why in absent.items()]
+    return found, [f"excluded: {package}; {why}" for package, why in absent.items()]
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def test_launches_of_one_specialization_are_kept_once():
     assert [launch.case for launch in kept] == ["case/128x64/bf16", "case/128x64/bf16/2"] and kept[
         0
     ].arguments == LAUNCH.arguments
-    assert [why.partition("left out: ")[2] for why in left] == [
+    assert [why.partition("excluded: ")[2] for why in left] == [
         "it is defined within a function",
         "a constant is of type package:Class",
         "it is another package's",

@@ -95,11 +95,11 @@ def tiled(scales: torch.Tensor) -> torch.Tensor:
 
 def quantise(x: torch.Tensor, name: str) -> Scaled:
     """A matrix in one of :data:`FORMATS`; its columns are a multiple of 4 groups."""
-    format_, group, greatest = FORMATS[name]
+    format_, group, maximum = FORMATS[name]
     rows, columns = x.shape
     groups = x.float().reshape(rows, columns // group, group)
     wanted = (
-        groups.abs().amax(-1).clamp_min(1e-6) / greatest
+        groups.abs().amax(-1).clamp_min(1e-6) / maximum
     )  # the scale at which nothing is cut off
     if name == "nvfp4":
         scales = wanted.to(torch.float8_e4m3fn)
@@ -108,7 +108,7 @@ def quantise(x: torch.Tensor, name: str) -> Scaled:
         exponents = torch.ceil(torch.log2(wanted)).clamp(-127, 127)
         scales = (exponents + 127).to(torch.uint8)
         factors = torch.exp2(exponents)
-    reduced = (groups / factors[..., None]).clamp(-greatest, greatest).reshape(rows, columns)
+    reduced = (groups / factors[..., None]).clamp(-maximum, maximum).reshape(rows, columns)
     if format_ == "e2m1":
         small = MXFP4Tensor(data=reduced, device=x.device)
         elements, rounded = small.to_packed_tensor(dim=1), small.to(torch.float32)

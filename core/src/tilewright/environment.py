@@ -17,54 +17,62 @@ ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
-    "TILEWRIGHT_BACKEND": ("a backend's name", "the backend of kernels without an explicit one"),
+    "TILEWRIGHT_BACKEND": (
+        "a backend's name",
+        "the backend of launches that name none",
+    ),
     "TILEWRIGHT_DEBUG": (
         "0 or 1",
-        "1: compile `device_assert`, overflow checks and, on the CPU, checks of bounds",
+        "1: compile `device_assert`, overflow checks and, on the CPU, bounds checks",
     ),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
-        "1: verify the IR before and after every pass, and after every stage of the GPU toolkit; "
-        "uses: only that values are defined before they are read; both: that accesses to shared "
-        "memory which need a proxy fence have one",
+        "1: verify the IR before and after every pass, and after every stage of the GPU "
+        "toolkit; uses: verify only that values are defined before they are read; both values"
+        " verify proxy fences for shared memory",
     ),
     "TILEWRIGHT_WARN_SLOW": (
         "0 or 1",
-        "1: warn of what leaves the fast path of a GPU, with the reason, when a kernel is compiled",
+        "1: warn of missed optimizations, with the reason, when a kernel is compiled for a GPU",
     ),
     ALLOW_GLOBALS: (
         "0 or 1",
-        "1: kernels may read any global variable, whose value is compiled in",
+        "1: kernels can read any global variable; its value is compiled in",
     ),
     "TILEWRIGHT_FRONT_END_DEBUGGING": (
         "0 or 1",
-        "1: errors of the frontend keep the Python traceback of the compiler itself",
+        "1: errors of the frontend keep the traceback of the compiler itself",
     ),
     "TILEWRIGHT_LOG": (
-        "names of compile, cache, tuning and dispatch, with commas",
-        "loggers of Python's `logging` to switch on, on standard error otherwise",
+        "compile, cache, tuning or dispatch, separated by commas",
+        "enable these loggers of Python's `logging`; they write to standard error unless the "
+        "program configures them",
     ),
     "TILEWRIGHT_REPRODUCER_DIR": (
         "a folder",
-        (
-            "where what LLVM or a vendor's tool rejects is written, to be reported; that of "
-            "temporary files otherwise"
-        ),
+        "the folder for reproducers: inputs that LLVM or a vendor's tool rejects; the folder "
+        "of temporary files otherwise",
     ),
     "TILEWRIGHT_CACHE_DIR": (
         "a folder",
-        "where compiled kernels and tuning records are kept; the user's cache folder otherwise",
+        "the folder of compiled kernels and tuning records; the user's cache folder otherwise",
     ),
     "TILEWRIGHT_CACHE_SIZE": (
         "bytes, or a number with K, M or G",
-        "the cache's size limit; 0 turns it off; 2G otherwise",
+        "the size limit of the cache; 0: no cache; 2G otherwise",
     ),
     "TILEWRIGHT_CACHE_SHARED": (
         "0 or 1",
-        "1: use a cache folder that others can write to, or that is another user's",
+        "1: use a cache folder that other users own or can write to",
     ),
-    "TILEWRIGHT_AUTOTUNE": ("on, off, deterministic, refresh, memory or model", "what tuning does"),
-    "TILEWRIGHT_AUTOTUNE_BUDGET": ("seconds above 0", "how long a tuning may take"),
+    "TILEWRIGHT_AUTOTUNE": (
+        "on, off, deterministic, refresh, memory or model",
+        "the mode of tuning",
+    ),
+    "TILEWRIGHT_AUTOTUNE_BUDGET": (
+        "seconds above 0",
+        "the time limit of a tuning",
+    ),
     "TILEWRIGHT_AUTOTUNE_CHECK": (
         "off or exact",
         "exact: exclude configurations that compute something else than the first one",
@@ -73,36 +81,44 @@ VARIABLES: dict[str, tuple[str, str]] = {
         "0 or 1",
         "1: all configurations of a kernel compute the same bits, for all batch sizes",
     ),
-    "TILEWRIGHT_TUNING_PATH": ("files and folders", "tuning records that come with libraries"),
+    "TILEWRIGHT_TUNING_PATH": (
+        "files and folders",
+        "tuning records that libraries ship",
+    ),
     "TILEWRIGHT_PRINT_AUTOTUNING": (
         "0 or 1",
         "1: print each configuration that is measured, and the best",
     ),
-    "TILEWRIGHT_PROGRESS": ("0 or 1", "0: no line on the terminal while a kernel is tuned"),
+    "TILEWRIGHT_PROGRESS": (
+        "0 or 1",
+        "0: print no progress line while a kernel is tuned",
+    ),
     "TILEWRIGHT_WORKERS": (
         "a number of processes",
-        "how many compile for a tuning; 0: threads of this process do",
+        "the number of processes that compile for a tuning; 0: threads of this process compile",
     ),
     "TILEWRIGHT_COMPILE_TIME_LIMIT": (
         "seconds; 0 for none",
-        "for another process to generate a kernel's code: it is ended after them; 1800 otherwise",
+        "the time limit of a process that generates a kernel's code; 1800 otherwise",
     ),
     "TILEWRIGHT_PLUGIN_TIME_LIMIT": (
         "seconds; 0 for none",
-        (
-            "for a plugin to be imported, and to find its devices: it is skipped after them; "
-            "60 otherwise"
-        ),
+        "the time limit for importing a plugin and finding its devices, after which it is "
+        "skipped; 60 otherwise",
     ),
-    "TILEWRIGHT_NUM_THREADS": ("a number above 0", "threads that run kernels on the CPU"),
+    "TILEWRIGHT_NUM_THREADS": (
+        "a number above 0",
+        "threads that run kernels on the CPU",
+    ),
     "TILEWRIGHT_CORPUS": (
         "a folder",
-        (
-            "where launches through `import triton` are recorded: names, types, shapes and "
-            "options, no source"
-        ),
+        "record launches through `import triton` in this folder: names, types, shapes and "
+        "options, no source",
     ),
-    "TILEWRIGHT_TRITON": ("0 or 1", "1: `import triton` is answered by Tilewright in this process"),
+    "TILEWRIGHT_TRITON": (
+        "0 or 1",
+        "1: `import triton` imports Tilewright's implementation in this process",
+    ),
 }
 
 #: How a backend starts its kernels, as ``TILEWRIGHT_<BACKEND>_LAUNCHER`` says.

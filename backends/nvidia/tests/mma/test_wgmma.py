@@ -205,7 +205,7 @@ class Group:
     def read(self, name: str) -> np.ndarray[Any, Any]:
         """Return a register, on which no matmul may be in flight."""
         assert not any(name in names for names in (self.started, *self.pending)), (
-            f"{name} is touched while a matmul is under way"
+            f"{name} is accessed while a matmul is in flight"
         )
         return self.values.setdefault(name, np.full((128, self.together), self.first))
 

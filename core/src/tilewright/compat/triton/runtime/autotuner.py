@@ -110,7 +110,7 @@ class Autotuner(own.Autotuner):
     _own_run = run
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Config]:
-        """The configurations that ``prune_configs_by`` leaves for the launch that is under way.
+        """Return the configurations that ``prune_configs_by`` leaves for the current launch.
 
         Raises:
             AutotunerError: it leaves none.
