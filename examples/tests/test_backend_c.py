@@ -178,6 +178,7 @@ def test_the_installed_backend_conforms(
     )
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_without_two_lowerings_exactly_these_operations_fail(
     environment: Any,

@@ -46,6 +46,7 @@ def slow() -> tuple[int, list[str]]:
     return demo(4.0, "", "--plot")
 
 
+@pytest.mark.full
 def test_being_slower_is_a_figure_and_no_failure(slow: tuple[int, list[str]]) -> None:
     code, lines = slow
     assert code == 0

@@ -105,6 +105,7 @@ def test_cases_that_told_most(target: str) -> None:
     conforms(target, 0, 0, *TELLING)
 
 
+@pytest.mark.full
 def test_random_programs(tmp_path: Path) -> None:
     done = emulating(
         "-m",
@@ -160,7 +161,7 @@ def compare(target: str, *arguments: str, timeout: float = 900) -> str:
     return done.stdout
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
 def test_run_tests(arch: str) -> None:
     done = emulating("-m", "tilewright_conformance.runtests", "--backend", "amd", "--emulate", arch)

@@ -44,6 +44,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "device",
     [DEVICES[0], *(pytest.param(device, marks=pytest.mark.full) for device in DEVICES[1:])],

@@ -85,6 +85,7 @@ def launch(
     return arguments, [line for line in lines if "address: 0x" not in line]
 
 
+@pytest.mark.sampled(44)
 @pytest.mark.parametrize("name", [spec.name for spec in TABLE])
 def test_the_reference_runs_them_and_its_checked_mode_finds_nothing(name: str) -> None:
     """No access out of bounds, race, undefined lane, shift, division or cast; integers may wrap

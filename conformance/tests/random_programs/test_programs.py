@@ -92,6 +92,7 @@ def test_programs_are_defined() -> None:
 SMALL = Capabilities(dtypes=frozenset({"i1", "i32", "i64", "f32"}), max_tile_elements=256)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "capabilities",
     [

@@ -43,6 +43,7 @@ def test_verify_accepts_a_fresh_report_and_refuses_an_edited_one(
     assert "1 differences: 1 worse" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_a_report_can_be_run_again_in_part(
     folder: Path,
     report: Document,

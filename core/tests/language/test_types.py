@@ -120,7 +120,11 @@ def pyright(files: Sequence[Path], folder: Path) -> str:
     ).stdout
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright])
+#: It takes five times as long as the other, and `make lint` has it check the packages.
+MYPY = pytest.param(mypy, marks=pytest.mark.full)
+
+
+@pytest.fixture(scope="module", params=[MYPY, pyright])
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The lines of a type checker about the README's program, the examples' kernels, the demo, a
     file of mistakes, and for mypy a program that reads operations' fields."""
@@ -170,7 +174,7 @@ def test_mistakes_are_found(said: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", [mypy], indirect=True)
+@pytest.mark.parametrize("said", [MYPY], indirect=True)
 def test_mypy_knows_the_fields_of_operations(said: list[str]) -> None:
     found = re.findall(r"fields\.py:(\d+): error: .*\[([\w-]+)\]", "\n".join(said))
     assert [(int(line), kind) for line, kind in found] == [

@@ -143,6 +143,7 @@ def test_tensors_of_a_gpu_lie_on_the_host(tmp_path):
     assert found == ["PASSED test_project.py::test_double"], said
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "start",
     [("-m", "pytest", "--tilewright"), ("-m", "tilewright.compat.triton", "-m", "pytest")],

@@ -171,6 +171,7 @@ def test_the_option_asks_for_rows_and_columns() -> None:
         ) == {f"v_mfma_scale_f32_{name}_f8f6f4"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("formats", "shape", "own"),
     [

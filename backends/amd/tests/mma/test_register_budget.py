@@ -29,7 +29,7 @@ def code_of(arch: str, name: str) -> CodeObject:
     return listed(getattr(example(module), kernel), signature, arch, constants)
 
 
-@pytest.mark.each_value
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["f16", "fp8"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_products_are_right_in_any_order_of_the_waves(arch: str, kind: str) -> None:

@@ -112,6 +112,7 @@ def skip_without(name: str) -> None:
         pytest.skip(f"to run code for {name} this needs {missing}")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", _EMULATED)
 def test_samples_agree_with_the_reference_on_an_emulated_processor(
     name: str, tmp_path: Path, pairs: list[tuple[Sample, list[Any], list[Any]]]
@@ -199,6 +200,7 @@ def runs_here(name: str) -> bool:
     return NAMED[name].arch == here.arch and set(NAMED[name].features) <= here.features
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_levels_of_x86_64_run_natively_with_features_masked(
     level: str,
@@ -220,6 +222,7 @@ def test_the_levels_of_x86_64_run_natively_with_features_masked(
         close(expected, arguments)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", [name for name in NAMED if not runs_here(name)])
 def test_objects_for_every_named_processor_are_made(
     name: str, demo_launches: list[tuple[Launch, list[Any]]]

@@ -58,7 +58,7 @@ def steps_of(code: CodeObject) -> str:
     return "".join(count or "s" for count in found)
 
 
-@pytest.mark.each_value
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("element", ["f16", "bf16"])

@@ -117,7 +117,7 @@ def test_kernels_of_examples_and_tests_assemble(case: Case, arch: str) -> None:
     assert assembled(case, arch).binary.startswith(b"\x7fELF")
 
 
-@pytest.mark.each_value
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("arch", ("sm_80", "sm_90a"))
 @pytest.mark.parametrize("case", TRITON_EXAMPLES, ids=str)
 def test_kernels_written_for_triton_assemble(

@@ -82,6 +82,7 @@ def packed(kernel, folder, **settings):
     return CudaKernelParamCache.cache.pop("multiply")
 
 
+@pytest.mark.sampled(1)
 def test_a_package_has_code_that_takes_the_arguments_alone(kernel, tmp_path):
     stages = kernel.asm["ptx"]
     assert len(parameters(stages)) > 6

@@ -156,7 +156,7 @@ def outcome(launch, recorder):
 def test_random_launches_find_what_python_finds(recorder, fresh):
     rng = np.random.default_rng(0)
     kernel, native_launches = fresh(many), 0
-    for _ in range(60):
+    for _ in range(30):
         call = any_call(rng)
         for _ in range(60):
             count, values = neighbour(rng, call) if rng.integers(3) else call

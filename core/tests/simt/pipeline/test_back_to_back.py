@@ -25,6 +25,7 @@ MODES = ("late", "early", "crossed", "random")
 
 
 # every two of the four values meet
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("causal", "stages", "completion", "blocks"),
     [
@@ -72,6 +73,7 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
 
 
 # every two of the three values meet
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("n", "rows", "completion"),
     [
