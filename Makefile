@@ -31,10 +31,13 @@ BIN := $(VENV)/bin
 # tests start hundreds of processes: none of them compiles again what Python has compiled, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py runtime/storage/test_disk_cache.py \
-	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) conformance/tests/op_samples \
-	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) $(addprefix backends/amd/tests/,codegen test_mutants.py)
+	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) $(addprefix conformance/tests/op_samples/,test_every_op.py test_samples.py test_watched_operations.py) \
+	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) backends/amd/tests/test_mutants.py
 # runs a command beside mypy, which has work for one processor; what mypy says comes last, and either's failure is the whole's
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
+SUITE := $(BIN)/python -m tilewright_conformance run --backend cpu
+# profiles of which `make test` runs the quick cases, and all with FULL=1
+BRIEF := math fp8 exact
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance
 
 .PHONY: demo test check lint style docs bench perf ecosystem corpus opencl release gpu-test gpu-sanitize clean
@@ -44,7 +47,8 @@ demo: $(VENV)/.installed
 
 test: style $(VENV)/.torch-$(TORCH)
 	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(filter 1,$(FULL)),--full))
-	$(BIN)/python -m tilewright_conformance run --backend cpu --without perf --report build/conformance
+	$(SUITE) --without perf $(if $(filter 1,$(FULL)),,$(addprefix --without ,$(BRIEF))) --report build/conformance
+	$(if $(filter 1,$(FULL)),,$(SUITE) $(addprefix --profile ,$(BRIEF)) --quick --report build/conformance-quick)
 
 check: style $(VENV)/.torch-$(TORCH)
 	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED))
