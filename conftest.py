@@ -39,8 +39,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full",
         action="store_true",
-        help="run every test and combination of parameters, with TILEWRIGHT_FULL_CONFORMANCE=1, "
-        "instead of the default selection",
+        help="run every test and combination of parameters instead of the default selection, as "
+        "with TILEWRIGHT_FULL_CONFORMANCE=1",
     )
 
 
@@ -54,6 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
     if config.getoption("full"):
         os.environ["TILEWRIGHT_FULL_CONFORMANCE"] = "1"
+    elif os.environ.get("TILEWRIGHT_FULL_CONFORMANCE", "0") not in ("", "0"):
+        config.option.full = True
     os.environ["TILEWRIGHT_VERIFY"] = "uses"  # in the processes that tests start as well
     if (
         signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -162,6 +162,7 @@ def test_the_wheel_installs_runs_and_uninstalls_without_an_edit_of_the_core(
     assert [entry["name"] for entry in environment.backends()["backends"]] == ["reference"]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_installed_backend_conforms(
     environment: Any, wheel_of: Callable[[Path], Path], one_of_each_subject: list[str]
