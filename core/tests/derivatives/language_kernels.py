@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.language.standard import sorting
 
 #: Elements of a row, rows of an array, and iterations of loops.
 COLUMNS, ROWS, N = 16, 4, 4
@@ -50,7 +51,13 @@ def part(x, y, out, n, B: tl.constexpr, KIND: tl.constexpr):
     row = tl.program_id(0)
     v = tl.load(x + row * B + at)
     w = tl.load(y + row * B + at)
-    if KIND == "max with its index":
+    if KIND == "sort":
+        r = tl.sort(v) * w
+    elif KIND == "sort of rows, descending":
+        r = tl.reshape(tl.sort(tl.reshape(v, (4, 4)), descending=True), (B,)) * w
+    elif KIND == "top k":
+        r = tl.sum(tl.topk(v, 4) * tl.topk(w, 4), axis=0) * w
+    elif KIND == "max with its index":
         m, i = tl.max(v, axis=0, return_indices=True)
         r = m * w + i
     elif KIND == "argmax alone":
@@ -171,10 +178,17 @@ def refused(x, y, out, n, B: tl.constexpr, KIND: tl.constexpr):
         r = (v.to(tl.int64, bitcast=True) & 0x7FFFFFFFFFFFFFFF).to(tl.float64, bitcast=True) * w
     elif KIND == "bits as numbers":
         r = v.to(tl.int64, bitcast=True).to(tl.float64) * w
-    elif KIND == "sort by keys":
-        r = tl.sort(v) * w
-    elif KIND == "top k by keys":
-        r = tl.sum(tl.topk(v, 4), axis=0) * w
+    elif KIND == "keys that a loop changes":
+        keys = sorting._keys(v)
+        r = v * 0.0
+        for _i in range(n):
+            r += sorting._numbers(keys, tl.float64) * w
+            keys = keys ^ 1
+    elif KIND == "bits in a loop":
+        bits = v.to(tl.int64, bitcast=True)
+        for _i in range(n):
+            bits = bits ^ 1
+        r = bits.to(tl.float64, bitcast=True) * w
     elif KIND == "while":
         r = v
         i = 0

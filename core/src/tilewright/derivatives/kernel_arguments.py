@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.derivatives.analysis.addresses import is_address
 from tilewright.derivatives.refusals import DerivativeError
+from tilewright.derivatives.sort_keys import move_floats_with_keys
 from tilewright.errors import similar
 from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.types import DescriptorType, FloatType, PointerType, Type
@@ -15,10 +16,15 @@ from tilewright.passes.pipeline import run as run_passes
 
 
 def normalized(module: Module) -> Module:
-    """Return a copy of a module without calls, after the standard passes."""
+    """Return a copy of a module without calls, after the standard passes.
+
+    Floats are sorted along with the keys that they are compared by.
+    """
     copy = clone_module(module)
     inline(copy)
     run_passes(copy)
+    if move_floats_with_keys(copy.kernel):
+        run_passes(copy)
     return copy
 
 

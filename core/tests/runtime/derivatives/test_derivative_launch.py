@@ -202,6 +202,24 @@ def test_the_second_derivative_is_that_of_the_adjoint() -> None:
 
 
 @tw.jit
+def weighted_best(x, out, BLOCK: tl.constexpr):
+    best = tl.topk(tl.load(x + tl.arange(0, BLOCK)), 4)
+    weights = 1 + tl.arange(0, 4)
+    tl.store(out + tl.arange(0, 4), best.to(tl.float32) * weights)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_best_elements_have_gradients_where_they_are(dtype: str) -> None:
+    x = drawn(16, dtype=dtype)
+    dx, expected = np.full(16, np.nan, "f4"), np.zeros(16)
+    expected[np.argsort(-x)[:4]] = [1, 2, 3, 4]
+    adjoint = tw.vjp(weighted_best, outputs="out", wrt="x", deterministic=True)
+    ones = np.ones(4, "f4")
+    adjoint[(1,)](x, np.zeros(4, "f4"), BLOCK=16, d_out=ones, d_x=dx)
+    assert (dx == expected).all()
+
+
+@tw.jit
 def doubled_columns(x, out, n, stride, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     here = tl.program_id(0) * stride + at
