@@ -1,5 +1,7 @@
 """Checks of both modes on random kernels; ``python gradient_checks.py 0 5000`` checks many.
 
+``python gradient_checks.py 0 500 second`` checks second derivatives.
+
 Forward mode is compared with central differences, reverse mode with forward mode: for any tangents
 ``t`` of the inputs and cotangents ``d`` of the outputs, ``d . J t`` is ``J' d . t``.
 """
@@ -37,13 +39,14 @@ class Errors(NamedTuple):
 def execute(module: Module, **arrays: Array) -> None:
     """Run a module of a random kernel, or one derived from it, on the reference.
 
-    Tapes begin as NaN.
+    Tapes begin as NaN, tangents of them as zero.
     """
     values: list[object] = []
     for argument in module.kernel.arguments:
-        tape = TapeParameter.of(argument.name)
+        tape = TapeParameter.of(argument.name.removeprefix("t_"))
         if tape is not None:
-            values.append(np.full(PROGRAMS * STEPS * tape.elements, np.nan))
+            initial = 0.0 if argument.name.startswith("t_") else np.nan
+            values.append(np.full(PROGRAMS * STEPS * tape.elements, initial))
         else:
             values.append(arrays.get(argument.name, STEPS))
     run(module, values, (PROGRAMS, 1, 1))
@@ -70,6 +73,39 @@ def check(seed: int) -> Errors:
     return Errors(float(difference), float(dot), taped)
 
 
+def check_second(seed: int) -> float:
+    """Compare the tangents of a random kernel's adjoint with differences; return the error."""
+    adjoint = vjp(RandomKernel(seed).module, AdjointRequest(("out",), ("x", "y")))
+    names = [argument.name for argument in adjoint.kernel.arguments]
+    tapes = tuple(name for name in names if TapeParameter.of(name))
+    tangent = jvp(adjoint, TangentRequest(("x", "y"), ("d_x", "d_y", *tapes)))
+    rng = np.random.default_rng(seed + 1000)
+    x, y, tx, ty = (rng.uniform(-1, 1, ELEMENTS) for _ in range(4))
+    cotangent, out = rng.uniform(-1, 1, OUTPUTS), np.zeros(OUTPUTS)
+
+    def gradient(step: float) -> Array:
+        dx, dy = np.zeros(ELEMENTS), np.zeros(ELEMENTS)
+        moved = {"x": x + step * tx, "y": y + step * ty}
+        execute(adjoint, **moved, out=out, d_out=cotangent.copy(), d_x=dx, d_y=dy)
+        return np.concatenate([dx, dy])
+
+    expected = (gradient(STEP) - gradient(-STEP)) / (2 * STEP)
+    found = [np.zeros(ELEMENTS) for _ in range(4)]
+    arrays = dict(zip(("d_x", "d_y", "t_d_x", "t_d_y"), found, strict=True))
+    execute(tangent, x=x, y=y, out=out, d_out=cotangent.copy(), t_x=tx, t_y=ty, **arrays)
+    second = np.concatenate(found[2:])
+    return float(np.abs(second - expected).max() / (np.abs(second).max() + 1e-9))
+
+
+def main_second(first: int, last: int) -> int:
+    """Check second derivatives of some seeds; print and return the failures."""
+    errors = {seed: check_second(seed) for seed in range(first, last)}
+    wrong = {seed: error for seed, error in errors.items() if not error <= DIFFERENCE_TOLERANCE}
+    print(f"{last - first} kernels, {len(wrong)} second derivatives beyond {DIFFERENCE_TOLERANCE}")
+    print("\n".join(f"seed {seed}: {error:.1e}" for seed, error in wrong.items()))
+    return len(wrong)
+
+
 def main(first: int, last: int) -> int:
     """Check the kernels of some seeds; print the failures and a summary, return the failures."""
     failures = kinks = taped = 0
@@ -93,4 +129,5 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    chosen = main_second if "second" in sys.argv else main
+    sys.exit(chosen(int(sys.argv[1]), int(sys.argv[2])) > 0)
