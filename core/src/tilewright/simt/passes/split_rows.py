@@ -27,14 +27,14 @@ from tilewright.ir.ops.control import LOOPS, For, Reduce
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Splat
-from tilewright.ir.types import FloatType, IntType, TileType, Type, shape_of
+from tilewright.ir.types import TileType, Type, shape_of
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
 from tilewright.simt.analysis.pipelined_loops import stages_of
 from tilewright.simt.dialect.attributes import function_of
 from tilewright.simt.layouts.linear_layout import axis_shifts
 from tilewright.simt.passes.warp_count import warps_asked
-from tilewright.simt.target.matmul_plan import Matmul
+from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.plan_selection import plans
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -84,24 +84,9 @@ def _rows(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> int:
 
 
 def _extent(dot: Dot, warps: int, target: SimtTarget) -> int:
-    a, b, c = dot.a.type, dot.b.type, dot.c.type
-    assert (
-        isinstance(a, TileType)
-        and isinstance(b, TileType)
-        and isinstance(c, TileType)
-        and isinstance(c.element, FloatType | IntType)
-    )
-    matmul = Matmul(
-        c.shape,
-        a.shape[-1],
-        a.element,
-        b.element,
-        c.element,
-        dot.precision,
-        dot.max_imprecise,
-        warps,
-    )
-    plan, rows = plans(matmul, target)[0], c.shape[0]
+    plan, c = plans(matmul_of(dot, warps), target)[0], dot.c.type
+    assert isinstance(c, TileType)
+    rows = c.shape[0]
     if c.rank != 2 or not plan.asynchronous or plan.accumulator is not None:
         return 0
     half = rows // 2 << axis_shifts(c.shape)[0]

@@ -208,9 +208,16 @@ def factors(operation: Operation) -> list[Value]:
     return found
 
 
-def matmul_of(operation: linear.Dot | Multiplication | Step) -> Matmul:
-    """Return the matmul problem of a ``dot``, or of an operation derived from it."""
-    rounding = operation.precision, operation.max_imprecise, warps_of(operation)
+def matmul_of(operation: linear.Dot | Multiplication | Step, warps: int | None = None) -> Matmul:
+    """Return the matmul problem of a ``dot``, or of an operation derived from it.
+
+    ``warps`` is the number of warps if the function does not have it yet.
+    """
+    rounding = (
+        operation.precision,
+        operation.max_imprecise,
+        warps_of(operation) if warps is None else warps,
+    )
     if isinstance(operation, Step):
         assert isinstance(operation.c, FloatType | IntType)
         return Matmul(

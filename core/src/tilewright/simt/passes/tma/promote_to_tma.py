@@ -58,7 +58,7 @@ from tilewright.simt.analysis.tensor_accesses import (
 from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.passes.warp_count import warps_asked
-from tilewright.simt.target.matmul_plan import Matmul
+from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 _DOT: Final = (Dot,)
@@ -120,28 +120,8 @@ def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
         return False
     return any(
         isinstance(inner, Dot)
-        and tma.promotes(_matmul(inner, warps_asked(function_of(loop), options)))
+        and tma.promotes(matmul_of(inner, warps_asked(function_of(loop), options)))
         for inner in body
-    )
-
-
-def _matmul(dot: Dot, warps: int) -> Matmul:
-    a, b, c = dot.a.type, dot.b.type, dot.c.type
-    assert (
-        isinstance(a, TileType)
-        and isinstance(b, TileType)
-        and isinstance(c, TileType)
-        and isinstance(c.element, FloatType | IntType)
-    )
-    return Matmul(
-        c.shape,
-        a.shape[-1],
-        a.element,
-        b.element,
-        c.element,
-        dot.precision,
-        dot.max_imprecise,
-        warps,
     )
 
 
