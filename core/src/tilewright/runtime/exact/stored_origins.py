@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.passes.exact.dependences import StoreDependences
 from tilewright.passes.exact.report import ExactReport, Uninterpreted
@@ -14,8 +13,7 @@ from tilewright.runtime.arguments.descriptor import TensorDescriptor
 Operations = frozenset[Uninterpreted]
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(NamedTuple):
     """The addresses of an array, from its first element to its last."""
 
     start: int
@@ -52,8 +50,9 @@ class LaunchReports(list[ExactReport]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stored: list[tuple[_Range, Operations]] = []
+        self._stored: dict[_Range, Operations] = {}
         self._initial: list[_Range] = []
+        self._has_operations = False
 
     def begin_with(self, arrays: Sequence[Any]) -> None:
         """Add arrays whose contents depend on no launch."""
@@ -70,11 +69,19 @@ class LaunchReports(list[ExactReport]):
         values: Sequence[Any],
     ) -> None:
         """Add a launch with arguments ``values``."""
-        ranges = {
-            position: _range_of(array)
+        arrays = {
+            position: array
             for position, value in enumerate(values)
             if is_array(array := value.base if isinstance(value, TensorDescriptor) else value)
         }
+        self._has_operations |= bool(report.uninterpreted)
+        if not self._has_operations:
+            self.append(report)
+            for position in dependences:
+                if position in arrays:
+                    self._stored.setdefault(_range_of(arrays[position]), frozenset())
+            return
+        ranges = {position: _range_of(array) for position, array in arrays.items()}
         loaded = {position: self._behind(own, is_read=True) for position, own in ranges.items()}
         stored = {position: found.operations for position, found in dependences.items()}
         # arguments that overlap are one memory, of which the kernel's analysis does not know
@@ -91,7 +98,8 @@ class LaunchReports(list[ExactReport]):
         self.append(report)
         for position, operations in stored.items():
             if position in ranges:
-                self._stored.append((ranges[position], operations))
+                before = self._stored.get(ranges[position], frozenset())
+                self._stored[ranges[position]] = before | operations
 
     @staticmethod
     def _overlapping(ranges: Mapping[int, _Range], position: int) -> list[int]:
@@ -101,7 +109,7 @@ class LaunchReports(list[ExactReport]):
         return [other for other, one in ranges.items() if one.overlaps(own)]
 
     def _behind(self, own: _Range, *, is_read: bool) -> Operations:
-        found = [operations for one, operations in self._stored if one.overlaps(own)]
+        found = [operations for one, operations in self._stored.items() if one.overlaps(own)]
         is_known = bool(found) or (is_read and any(one.overlaps(own) for one in self._initial))
         if not is_known:
             found = [frozenset(report.uninterpreted) for report in self]
