@@ -8,6 +8,8 @@ is whole, the others are what differs from it.
 import importlib
 import inspect
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,9 @@ def test_a_missing_name_and_a_missing_parameter_are_noticed():
         check_calls(lambda x, axis: 0, parameters("x, axis, keep_dims=False"), set(), "sample")
     with pytest.raises(TypeError):
         check_calls(lambda x, dim: 0, parameters("x, axis"), set(), "sample")
+
+
+@pytest.mark.parametrize("name", ["Config", "compile"])
+def test_any_name_can_be_the_first_that_a_program_uses(name) -> None:
+    code = f"from tilewright.compat import triton\ntriton.{name}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton.backends.compiler import BaseBackend, Language, TilewrightCompiler
+from tilewright.compat.triton.backends.instrumentation import EXACT_MODE, sanitized
 from tilewright.compat.triton.backends.launcher import Launcher
 from tilewright.compat.triton.backends.targets import GPUTarget, overridden, place_of, target_for
 from tilewright.compat.triton.compiler.choice import make_backend
@@ -26,7 +27,6 @@ from tilewright.compat.triton.compiler.stages import Asm as AsmDict
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.cache import get_cache_key, triton_key
 from tilewright.compat.triton.runtime.driver import driver
-from tilewright.compat.triton.runtime.launch_policy import EXACT_MODE, sanitized
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
 from tilewright.runtime.compiler.compile import Specialization, lower_module, parameters_of

@@ -14,6 +14,7 @@ from typing import Any, Unpack, overload
 from tilewright.compat.triton import knobs
 from tilewright.compat.triton._utils import find_paths_if, get_iterable_path
 from tilewright.compat.triton.backends.compiler import BaseBackend
+from tilewright.compat.triton.backends.instrumentation import EXACT_MODE
 from tilewright.compat.triton.backends.targets import target_of
 from tilewright.compat.triton.outside import OutsideNameError
 from tilewright.compat.triton.runtime.binding import (
@@ -21,11 +22,7 @@ from tilewright.compat.triton.runtime.binding import (
     compute_cache_key,
     serialize_specialization_data,
 )
-from tilewright.compat.triton.runtime.launch_policy import (
-    EXACT_MODE,
-    JitFunctionInfo,
-    TritonPolicy,
-)
+from tilewright.compat.triton.runtime.launch_policy import JitFunctionInfo, TritonPolicy
 from tilewright.compat.triton.runtime.specialization_data import check_target
 from tilewright.compat.triton.runtime.specialize import mangle_type, native_specialize_impl
 from tilewright.language.definitions.callable import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.compat.triton import knobs
+from tilewright.compat.triton.backends.instrumentation import EXACT_MODE, sanitized
 from tilewright.compat.triton.backends.options import (
     ALL_NAMES,
     RENAMED,
@@ -42,11 +42,6 @@ from tilewright.runtime.launch.launch_plan import Plan
 from tilewright.runtime.launch.launch_policy import JitFunctionInfo, LaunchPolicy
 from tilewright.runtime.launch.positional_launch import Converter
 from tilewright.runtime.options import option_key
-from tilewright.runtime.storage.files import warn_user
-
-#: The value of ``knobs.compilation.instrumentation_mode`` that stands for exact mode: Triton's
-#: floating-point sanitizer.
-EXACT_MODE = "fpsan"
 
 
 class TritonPolicy(LaunchPolicy):
@@ -215,18 +210,6 @@ class TritonPolicy(LaunchPolicy):
                 bounds_check(kernel.name, kernel.artifact.parameters, writes),
             )
         return plan
-
-
-@functools.cache
-def sanitized(choice: Choice | None) -> Choice:
-    """Return the choice of exact mode, and say that it is not Triton's sanitizer."""
-    from tilewright.runtime.exact.exact_mode import exact_choice
-
-    warn_user(
-        f"instrumentation mode {EXACT_MODE!r} is Tilewright's exact mode: its payloads are "
-        "residues modulo powers of 251, not Triton's"
-    )
-    return exact_choice(choice)
 
 
 def _pair(type_: Any, constant: Any, facts: Mapping[str, Any] | None) -> tuple[Any, Any]:
