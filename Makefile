@@ -33,6 +33,8 @@ export PYTHONDONTWRITEBYTECODE :=
 CHECKED := $(addprefix core/tests/,ir frontend language llvm passes plugins reference simt test_layering.py runtime/storage/test_disk_cache.py \
 	runtime/compiler/test_specialization.py runtime/arguments/test_argument_words.py) $(addprefix conformance/tests/op_samples/,test_every_op.py test_samples.py test_watched_operations.py) \
 	$(addprefix backends/cpu/tests/,test_launch.py codegen/ops/test_scan.py) backends/amd/tests/test_mutants.py
+# installs PyTorch or removes it, of which mypy does not ask
+TORCH_FIRST = $(MAKE) --no-print-directory $(VENV)/.torch-$(TORCH)
 # runs a command beside mypy, which has work for one processor; what mypy says comes last, and either's failure is the whole's
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
 SUITE := $(BIN)/python -m tilewright_conformance run --backend cpu
@@ -45,13 +47,13 @@ PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py $(if $(filter 1,$(PLOT)),--plot)
 
-test: style $(VENV)/.torch-$(TORCH)
-	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal $(if $(filter 1,$(FULL)),--full))
+test: style
+	$(call beside_mypy,$(TORCH_FIRST) && $(BIN)/python -m pytest -n 2 --dist worksteal $(if $(filter 1,$(FULL)),--full))
 	$(SUITE) --without perf $(if $(filter 1,$(FULL)),,$(addprefix --without ,$(BRIEF))) --report build/conformance
 	$(if $(filter 1,$(FULL)),,$(SUITE) $(addprefix --profile ,$(BRIEF)) --quick --report build/conformance-quick)
 
-check: style $(VENV)/.torch-$(TORCH)
-	$(call beside_mypy,$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED))
+check: style
+	$(call beside_mypy,$(TORCH_FIRST) && $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(CHECKED))
 
 lint: style
 	$(BIN)/mypy
@@ -97,7 +99,8 @@ $(VENV)/.created:
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml backends/amd/emulator/pyproject.toml conformance/pyproject.toml
-	$(BIN)/python -m pip install --quiet $(PACKAGES)
+	$(BIN)/python -m pip install --quiet "hatchling>=1.24,<2" editables
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES)
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt ecosystem/corpus/requirements-sample.txt
@@ -105,9 +108,10 @@ $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt ecosystem/corpus/req
 	$(BIN)/python -m pip install --quiet --no-deps -r ecosystem/corpus/requirements-sample.txt
 	touch $@
 
-# whether PyTorch is there: each of the two takes the other's mark away, so that either choice may follow the other
+# whether PyTorch is there: each of the two takes the other's mark away, so that either choice may follow the other; of its
+# 2,500 modules, what is imported is compiled
 $(VENV)/.torch-1: $(VENV)/.developer requirements-torch.txt
-	$(BIN)/python -m pip install --quiet -r requirements-torch.txt
+	$(BIN)/python -m pip install --quiet --no-compile -r requirements-torch.txt
 	rm -f $(VENV)/.torch-0
 	touch $@
 
