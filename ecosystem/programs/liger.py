@@ -2,10 +2,29 @@
 
 import torch
 import torch.nn.functional as F
+import triton
+import triton.language as tl
 
 from programs import random, same
 
 DISTRIBUTION = "liger-kernel"
+
+
+@triton.jit
+def rms_norm_formula(x_ptr, w_ptr, y_ptr, n, eps, offset, WRONG: tl.constexpr):
+    """PyTorch's formula element by element, with the mistake that ``WRONG`` names."""
+    row, squares = tl.program_id(0) * n, 0.0
+    for i in range(n):
+        x = tl.load(x_ptr + row + i)
+        squares += x * x
+    if WRONG == "eps":
+        root = tl.sqrt(squares / n) + eps
+    else:
+        root = tl.sqrt(squares / (n + 1 if WRONG == "mean" else n) + eps)
+    for i in range(n):
+        w = tl.load(w_ptr + i)
+        w = w if WRONG == "offset" else offset + w
+        tl.store(y_ptr + row + i, tl.load(x_ptr + row + i) / root * w)
 
 
 def case_rms_norm(device):
@@ -17,6 +36,24 @@ def case_rms_norm(device):
         lambda x, w: F.rms_norm(x, (96,), w, 1e-6),
         given,
     )
+
+
+def case_rms_norm_in_exact_mode(device):
+    from liger_kernel.ops.rms_norm import rms_norm_forward
+
+    from tilewright.testing import same_algebra
+
+    def liger(x, w, y):
+        y.copy_(rms_norm_forward(x, w, 1e-6, 1.0, "llama", False)[0])
+
+    arrays = [random(device, 6, 96), random(device, 96), torch.ones(6, 96, device=device)]
+    for wrong in ("", "eps", "mean", "offset"):
+
+        def formula(x, w, y, wrong=wrong):
+            rms_norm_formula[(6,)](x, w, y, 96, 1e-6, 1.0, WRONG=wrong)
+
+        verdict = same_algebra(formula, liger, arrays)
+        assert verdict.status == ("different" if wrong else "equal"), (wrong, str(verdict))
 
 
 def case_layer_norm(device):
