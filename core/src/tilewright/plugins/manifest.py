@@ -138,7 +138,8 @@ class Capabilities:
 #: that means nothing to it. ``cooperative`` is no hint: it takes the feature of the same name,
 #: without which the launch is refused. ``invariant``: a row's bits depend neither on the number of
 #: rows nor on the other rows. Reductions and scans of any order take the order ``tree`` where the
-#: backend has it, and the backend chooses no code by extents that are known at run time alone.
+#: backend has it, the backend chooses no code by extents that are known at run time alone, and
+#: ``enable_fp_fusion`` is off.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "num_warps": 4,

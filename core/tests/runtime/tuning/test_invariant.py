@@ -247,3 +247,18 @@ def test_the_variable_makes_tunings_invariant(monkeypatch) -> None:
 def test_batch_sizes_are_parameters() -> None:
     with pytest.raises(TuningArgumentError, match="invariant of autotune names 'ROWS', which is"):
         tw.autotune([tw.Config({"BLOCK": 64})], ["M"], invariant=["ROWS"])(row_sums)
+
+
+@tw.jit
+def multiply_add(a, b, c, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(a + i) * tl.load(b + i) + tl.load(c + i))
+
+
+def test_an_invariant_launch_rounds_each_product():
+    """Fused, the sum would be 2**-24 and not 0; the option that allows it is off."""
+    a = np.full(16, 1 + 2.0**-12, np.float32)
+    c = np.full(16, -1 - 2.0**-11, np.float32)
+    out = np.full(16, np.nan, np.float32)
+    kernel = multiply_add[(1,)](a, a, c, out, BLOCK=16, invariant=True, enable_fp_fusion=True)
+    assert not out.any() and not kernel.metadata.enable_fp_fusion
