@@ -148,22 +148,28 @@ class Pending:
         """Perform and forget the effects of the selected waves up to the tickets ``target``."""
         self.completed[counter][self.machine.selected] = target
         completed = self.completed[counter]
-        kept = []
-        for effect in self.effects:
-            due = effect.tickets <= completed[effect.waves] if effect.counter == counter else None
-            if due is None or not due.any():
-                kept.append(effect)
-                continue
+        late = [
+            (effect, due)
+            for effect in self.effects
+            if effect.counter == counter
+            and (due := effect.tickets <= completed[effect.waves]).any()
+        ]
+        for effect, due in late:
             self._perform(effect, due)
-            rest = None if due.all() else effect.rows(np.flatnonzero(~due))
-            if rest is not None:
-                kept.append(rest)
+        # performing one effect performs older ones for other waves: divide them afterwards
+        rests = {
+            id(effect): None if due.all() else effect.rows(np.flatnonzero(~due))
+            for effect, due in late
+        }
+        self.effects = [
+            kept for effect in self.effects if (kept := rests.get(id(effect), effect)) is not None
+        ]
+        for effect, _ in late:
             for register in effect.registers:
-                among = [e if e is not effect else rest for e in self.poisoned[register]]
+                among = [rests.get(id(e), e) for e in self.poisoned.get(register, ())]
                 self.poisoned[register] = [e for e in among if e is not None]
                 if not self.poisoned[register]:
                     del self.poisoned[register]
-        self.effects = kept
 
     def _perform(self, effect: Effect, rows: Array) -> None:
         """Perform an effect for ``rows``, after older effects on the same bytes.
