@@ -189,7 +189,9 @@ class _SizeSearch:
             self.bounds_anything, is_size = True, False
             self.divides |= divides
             axes |= _joined(self.varying(operand) for operand in operation.operands)
-        elif isinstance(element_type(operation.operands[0].type), FloatType):
+        elif any(
+            isinstance(element_type(operand.type), FloatType) for operand in operation.operands
+        ):
             is_size = False
         if not isinstance(element, IntType):  # an address
             if is_size:

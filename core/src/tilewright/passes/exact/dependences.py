@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.core import Module, Operation, Region, Value
-from tilewright.ir.ops.control import Call, For, If, While
+from tilewright.ir.ops.control import Call, Condition, For, If, While
 from tilewright.ir.table import Effect
 from tilewright.passes.exact.address_groups import AddressGroups, is_address
 from tilewright.passes.exact.report import Uninterpreted, uninterpreted_of
@@ -164,9 +164,9 @@ class _StoreAnalysis:
             self._join(operation.results, *ends, bits=own)
         elif isinstance(operation, While):
             condition, end = operation.before.last, operation.after.last
-            assert condition is not None and end is not None
-            chosen, forwarded = condition.operands[0], condition.operands[1:]
-            own = self._of([chosen]) | around
+            assert isinstance(condition, Condition) and end is not None
+            forwarded = condition.values
+            own = self._of([condition.condition]) | around
             carried = (operation.inits, end.operands)
             self._join(operation.before.arguments, *carried, bits=own)
             self._region(operation.before, own)
