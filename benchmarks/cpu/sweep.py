@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 # Threads of NumPy's library that spin for more work would take the processors from the contender
 # that runs next. The library reads this setting when it is loaded.
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+if "numpy" not in sys.modules:
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 import numpy as np
 
