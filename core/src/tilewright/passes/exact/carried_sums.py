@@ -1,6 +1,6 @@
 """Sums of digits carried through loops, for accumulators that loops carry.
 
-A loop whose accumulator is used as that of dots alone carries the sums of the digits' products in
+A loop whose accumulator is used as that of dots alone carries the accumulators of its digits in
 its place, so that it has the shape of the loop on floats: dots that chain, and nothing between
 them. The residue is computed after the loop. Where the sums could become inexact, which depends on
 the number of iterations, they are added to a residue that the loop carries beside them, as often as
@@ -20,7 +20,7 @@ from tilewright.ir.ops.control import For, Yield
 from tilewright.ir.ops.linear import Dot, DotScaled
 from tilewright.ir.types import I32, TileType, with_element
 from tilewright.passes.exact.digit_dot import (
-    add_products,
+    add_digit_dots,
     is_zero,
     line_maxima,
     payloads_of_dot,
@@ -143,7 +143,7 @@ class _CarriedSums:
     Attributes:
         source: the accumulator.
         like: a type of its shape.
-        sums: of the products of digits, by weight.
+        sums: accumulators of the digits, by weight.
         maxima: where digits are in i8, the largest payload so far of each row and column, which
             tell of codes.
         added: the residue that the sums lack; None where it is zero.
@@ -187,14 +187,14 @@ class _CarriedSums:
             self.added = next(remaining)
 
     def add(self, dot: Dot | DotScaled) -> None:
-        """Append the products of a dot."""
+        """Append the dots of the digits of one dot's operands."""
         context = self.context
         operands = (
             payloads_of_dot(context, dot)
             if isinstance(dot, Dot)
             else payloads_of_scaled_dot(context, dot)
         )
-        add_products(context, self.source.plan, operands, self.sums, self.like)
+        add_digit_dots(context, self.source.plan, operands, self.sums, self.like)
         if self.maxima:
             found = line_maxima(context, operands.a, operands.b)
             self.maxima = [*map(context.builder.max, self.maxima, found)]

@@ -77,14 +77,14 @@ def digit_dot(
             )
             for place in range(plan.ring.digits)
         }
-    add_products(context, plan, operands, sums, like)
+    add_digit_dots(context, plan, operands, sums, like)
     maxima: Sequence[Value] = ()
     if not plan.is_native:
         maxima = spread_maxima(context, line_maxima(context, operands.a, operands.b), like)
     return residue(context, plan, sums, None if from_zero else c, maxima, adds_c=False)
 
 
-def add_products(
+def add_digit_dots(
     context: ExactContext,
     plan: DigitPlan,
     operands: DotPayloads,
@@ -112,7 +112,7 @@ def add_products(
         )
     ]
     attributes = operands.attributes if plan.is_native else {}
-    for i, j, weight in plan.products:
+    for i, j, weight in plan.pairs:
         if weight not in sums:
             sums[weight] = builder.constant_like(with_element(like, plan.accumulator), 0)
         sums[weight] = builder.dot(digits[0][i], digits[1][j], sums[weight], **attributes)

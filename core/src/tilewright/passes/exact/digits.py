@@ -76,8 +76,8 @@ class DigitPlan:
         return (2, 2) if self.is_narrow else (self.a.ring.digits, self.b.ring.digits)
 
     @property
-    def products(self) -> list[tuple[int, int, int]]:
-        """Positions of digits to multiply, and the weight of their products."""
+    def pairs(self) -> list[tuple[int, int, int]]:
+        """Positions of the digits of a and b that are multiplied, and the weight of their dot."""
         base = 16 if self.is_narrow else PRIME
         return [
             (i, j, base ** (i + j))
@@ -89,7 +89,7 @@ class DigitPlan:
     @property
     def weights(self) -> tuple[int, ...]:
         """The weights of the sums, in ascending order."""
-        return tuple(sorted({weight for _, _, weight in self.products}))
+        return tuple(sorted({weight for _, _, weight in self.pairs}))
 
     @property
     def limit(self) -> int:
@@ -99,7 +99,7 @@ class DigitPlan:
     @property
     def capacity(self) -> int:
         """The number of terms along K that a sum holds beside a digit."""
-        weights = [weight for _, _, weight in self.products]
+        weights = [weight for _, _, weight in self.pairs]
         pairs = max(weights.count(weight) for weight in self.weights)
         magnitude = HALF_DIGIT if self.is_narrow else DIGIT
         return (self.limit - 1 - DIGIT) // (pairs * magnitude**2)
