@@ -323,3 +323,19 @@ def test_there_are_no_derivatives_in_exact_mode() -> None:
     adjoint = tw.vjp(softmax, outputs="out", wrt="x")
     with tw.testing.exact_mode(), pytest.raises(tw.LaunchError, match="in exact mode"):
         adjoint[(ROWS,)](x, x.copy(), COLUMNS, COLUMNS, BLOCK=128, d_out=x.copy(), d_x=x.copy())
+
+
+@tw.jit
+def stored_twice_of_three(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    tl.store(out_ptr + i, 2 * x)
+    tl.store(out_ptr + i, 3 * x)
+    tl.store(out_ptr + 4 * BLOCK + i, 5 * x)
+
+
+def test_one_pair_of_stores_that_overlaps_is_enough_for_the_last_to_count():
+    x, out, d_x = np.ones(16, np.float32), np.zeros(80, np.float32), np.empty(16, np.float32)
+    adjoint = tw.vjp(stored_twice_of_three, outputs="out_ptr", wrt="x_ptr")
+    adjoint[(1,)](x, out, BLOCK=16, d_out_ptr=np.ones(80, np.float32), d_x_ptr=d_x)
+    np.testing.assert_array_equal(d_x, 8)
