@@ -111,9 +111,10 @@ def _use(operation: Operation) -> _Use:
 
 
 def _bases(uses: Sequence[_Use]) -> list[_Use]:
-    """Uses to begin from, all with the same operands and results, as many operands as possible.
+    """Return the uses whose operand types are varied.
 
-    Every choice of every attribute is in one.
+    They have the same operands and results, with as many operands as any use has, and together
+    they have every choice of every attribute.
     """
     form = max(map(_form, uses))
     chosen: list[_Use] = []

@@ -350,7 +350,7 @@ class State:
     def inside(
         self, region: Region, values: Sequence[Value], *, closed: bool = False
     ) -> Iterator[None]:
-        """Build in a region that sees ``values`` and, unless it is closed, the values outside."""
+        """Append to a region that reads ``values`` and, unless it is closed, outer values."""
         outer = self.pool
         self.pool = [*([] if closed else outer), *(Item(value) for value in values)]
         self.depth += 1

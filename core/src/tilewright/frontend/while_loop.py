@@ -282,7 +282,7 @@ class WhileLoop:
         return handle
 
     def _result(self, body: Completion) -> Any:
-        """Return the value returned from inside; None where nothing is carried for it."""
+        """Return the value of a ``return`` in the loop; None if the loop carries no such value."""
         if RETURN_FLAG not in body.jumps:
             return None
         value = self.g.scope[RETURN_VALUE]

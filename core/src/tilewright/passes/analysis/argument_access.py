@@ -106,7 +106,7 @@ class _Flow:
         return found
 
     def add(self, value: Value, bits: int) -> None:
-        """Note bits of a value, and that its readers are to be looked at."""
+        """Add bits to those of a value, and queue its readers to be visited."""
         old = self.bits.get(value, 0)
         if (
             bits | old == old or element_type(value.type) is I1

@@ -363,10 +363,10 @@ def math_function(
 
 @functools.cache
 def exp2_of_fraction() -> Function:
-    """2**x in f32 for x between -1/2 and 1/2: what is left of ``exp2`` for a target that takes
-    numbers apart by instructions of its own.
+    """Return the function 2**x in f32 for x between -1/2 and 1/2.
 
-    See :func:`math_function`.
+    It remains of ``exp2`` on a target whose own instructions split a float into its exponent and
+    fraction. See :func:`math_function`.
     """
     scope = Scope("exp2_fraction", (F32,), F32)
     return scope.finish(_exp2_of_fraction(*scope.arguments))

@@ -133,7 +133,7 @@ def the_backend_rules_out_what_cannot_fit(session: Session) -> None:
 
 @CASES("backend/cost", "tilewright_cost", needs=elements(tile=64), quick=True)
 def the_backend_estimates_costs(session: Session) -> None:
-    """A finite number each, the same each time; or none at all."""
+    """Each configuration has a finite cost, the same in each call; or the backend has no costs."""
     backend = session.subject.backend
     for config in (
         *CONFIGS,

@@ -22,14 +22,13 @@ class LaunchedKernel(Protocol):
 
 
 class TritonDeviceCaches(DeviceCaches):
-    """``"backend:index"`` -> (kernels by key, keys, target, compiler, binder).
+    """Caches of a kernel by device, in the form that programs for Triton read.
 
-    Target and compiler are as Triton has them.
-
-    Also asked by what programs have at hand: an index is that device of the active driver, else of
-    any backend; ``"cpu"`` or ``"cuda"`` the first device of that kind; a ``torch.device`` both.
-    What was not launched on yet is there from when it is asked for; a device that is not here has
-    nothing.
+    Maps ``"backend:index"`` to (kernels by key, keys, target, compiler, binder); target and
+    compiler are objects like Triton's. Programs may also index it by what they have at hand: an
+    integer names that device of the active driver, else of any backend; ``"cpu"`` or ``"cuda"``
+    names the first device of that kind; a ``torch.device`` names both. The entry of a device
+    without launches is made when a program asks for it. A device that is absent has no entry.
     """
 
     def __missing__(self, key: Any) -> Any:
