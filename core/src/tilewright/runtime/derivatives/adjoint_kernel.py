@@ -11,8 +11,9 @@ from tilewright.derivatives.analysis.write_modes import WriteMode, write_modes
 from tilewright.derivatives.refusals import DerivativeError
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
 from tilewright.derivatives.reverse_mode import vjp as adjoint_of
-from tilewright.derivatives.trip_counts import trip_counts
+from tilewright.derivatives.trip_counts import TRIPS_OUT, trip_counts
 from tilewright.errors import LaunchError
+from tilewright.ir.core import Module
 from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
@@ -30,8 +31,12 @@ from tilewright.runtime.derivatives.derivative_kernel import (
     request_text,
     require_parameter,
 )
+from tilewright.runtime.derivatives.scalar_slices import ScalarSlice, depends_on_scalars_alone
 from tilewright.runtime.derivatives.tangent_kernel import names
 from tilewright.runtime.derivatives.tape_memory import TapeMemory
+
+#: Bytes that the tapes of a launch may take, unless a limit is given.
+TAPE_LIMIT = 8 << 30
 
 
 class AdjointKernel(DerivativeKernel):
@@ -47,6 +52,7 @@ class AdjointKernel(DerivativeKernel):
         accumulate: bool,
         deterministic: bool,
         tape: bool,
+        tape_limit: int,
         prefix: str,
     ) -> None:
         roles = {"outputs": outputs, "wrt": wrt}
@@ -54,7 +60,8 @@ class AdjointKernel(DerivativeKernel):
         for name in saved:
             require_parameter(kernel, "saved", name)
         self.outputs, self.wrt, self.saved = outputs, wrt, saved
-        self.accumulate, self.deterministic, self.tape = accumulate, deterministic, tape
+        self.accumulate, self.deterministic = accumulate, deterministic
+        self.tape, self.tape_limit = tape, tape_limit
 
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         plan = plans.get("vjp")
@@ -77,9 +84,9 @@ class _AdjointPlan:
                     f"{value!r} is added"
                 )
         selected = launch.selected
-        source = build_module(selected.specialization, selected.backend, selected.target)
-        self._consumed = consumed_outputs(source, kernel.outputs)
-        self._modes = write_modes(source, kernel.wrt)
+        self._source = build_module(selected.specialization, selected.backend, selected.target)
+        self._consumed = consumed_outputs(self._source, kernel.outputs)
+        self._modes = write_modes(self._source, kernel.wrt)
         self._variants: dict[tuple[str, ...], _Variant] = {}
 
     def variant(self, kernel: AdjointKernel, launch: BoundLaunch) -> _Variant:
@@ -96,7 +103,9 @@ class _AdjointPlan:
         key = tuple(modes.values())
         variant = self._variants.get(key)
         if variant is None:
-            variant = self._variants[key] = _Variant(kernel, launch, self._parameters, modes)
+            variant = self._variants[key] = _Variant(
+                kernel, launch, self._parameters, self._source, modes
+            )
         return variant
 
     def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
@@ -115,12 +124,12 @@ class _AdjointPlan:
         }
         check_apart(originals, kernel.outputs, gradients)
         variant = self.variant(kernel, launch)
-        if not kernel.accumulate:
-            for value in gradients.values():
-                set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
         if variant.tape is not None and 0 not in launch.grid:
             like = next(iter(launch.own.values()))
             own.update(variant.tape.arguments(launch, like))
+        if not kernel.accumulate:
+            for value in gradients.values():
+                set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
         variant.adjoint(launch, own)
 
 
@@ -146,6 +155,7 @@ class _Variant:
         kernel: AdjointKernel,
         launch: BoundLaunch,
         parameters: OwnParameters,
+        source: Module,
         modes: Mapping[str, str],
     ) -> None:
         request = AdjointRequest(
@@ -183,9 +193,14 @@ class _Variant:
                 "let the loop only add to what it carries, or leave tape=True",
             )
         derive = partial(trip_counts, loops=frozenset(loops))
-        name = f"trips {request_text(loops=frozenset(loops))}"
-        counter = DerivedPlan(kernel.compiled(launch, name, derive), launch)
-        self.tape = TapeMemory(counter, self.adjoint.own)
+        counted = derive(source)
+        count: ScalarSlice[int] | DerivedPlan
+        if depends_on_scalars_alone(counted, TRIPS_OUT):
+            count = ScalarSlice(counted, TRIPS_OUT, lambda trips: int(trips[0]))
+        else:
+            name = f"trips {request_text(loops=frozenset(loops))}"
+            count = DerivedPlan(kernel.compiled(launch, name, derive), launch)
+        self.tape = TapeMemory(count, self.adjoint.own, kernel.tape_limit)
 
 
 def vjp(
@@ -197,6 +212,7 @@ def vjp(
     accumulate: bool = False,
     deterministic: bool = False,
     tape: bool = True,
+    tape_limit: int = TAPE_LIMIT,
     prefix: str = "d_",
 ) -> AdjointKernel:
     """Derive the adjoint of a kernel: reverse mode.
@@ -218,8 +234,9 @@ def vjp(
     gradient atomically, so that its last bits may differ from run to run.
 
     A loop that carries what has a derivative from one iteration to the next, and does not only add,
-    takes memory: what it carries in each iteration of each program. Its iterations are counted by a
-    kernel of its own before each launch.
+    takes memory: what it carries in each iteration of each program. Its iterations are counted
+    before the launch: on the host, once per combination of scalar arguments, where they depend on
+    those alone, else by a kernel of its own.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.
@@ -230,13 +247,15 @@ def vjp(
         accumulate: add to ``d_x`` instead of writing it.
         deterministic: refuse atomic additions.
         tape: whether loops may take memory.
+        tape_limit: bytes that the loops of a launch may take.
         prefix: begins the names of the arguments of cotangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
         DerivativeError: of a launch: the kernel has no derivative, or none that is known; or a
             gradient would be added to atomically though ``deterministic`` is set.
-        LaunchError: of a launch: an array of cotangents is missing, or not like the original.
+        LaunchError: of a launch: an array of cotangents is missing, or not like the original; or
+            loops would take more memory than ``tape_limit``.
     """
     return AdjointKernel(
         kernel,
@@ -246,5 +265,6 @@ def vjp(
         accumulate=accumulate,
         deterministic=deterministic,
         tape=tape,
+        tape_limit=tape_limit,
         prefix=prefix,
     )

@@ -9,13 +9,14 @@ from typing import Any
 
 from tilewright.derivatives.adjoint.loop_tape import TRIPS, TapeParameter
 from tilewright.derivatives.trip_counts import TRIPS_OUT
-from tilewright.errors import LaunchError
+from tilewright.errors import LaunchError, with_help
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import PointerType, byte_size
 from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments.array_protocols import is_numpy_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.derivatives.derivative_kernel import BoundLaunch, DerivedPlan
+from tilewright.runtime.derivatives.scalar_slices import ScalarSlice
 
 
 class TapeMemory:
@@ -25,14 +26,18 @@ class TapeMemory:
     one carried value.
     """
 
-    def __init__(self, counter: DerivedPlan, parameters: Sequence[Parameter]) -> None:
+    def __init__(
+        self, count: ScalarSlice[int] | DerivedPlan, parameters: Sequence[Parameter], limit: int
+    ) -> None:
         """Prepare.
 
         Args:
-            counter: the kernel that counts iterations.
+            count: counts iterations: on the host where they depend on scalars alone, else by a
+                kernel of the launch's device.
             parameters: those of the adjoint.
+            limit: bytes that the tapes of a launch may take.
         """
-        self._counter = counter
+        self._count, self._limit = count, limit
         self._bytes: dict[str, int] = {}
         for parameter in parameters:
             tape = TapeParameter.of(parameter.name)
@@ -48,12 +53,26 @@ class TapeMemory:
             like: an array, beside which the memory is allocated.
 
         Raises:
-            LaunchError: the array's library cannot allocate memory here.
+            LaunchError: the array's library cannot allocate memory here, or the tapes would take
+                more than the limit.
         """
-        count = _bytes(like, 8)
-        self._counter(launch, {TRIPS_OUT: count})
-        trips = _as_integer(count)
+        if isinstance(self._count, ScalarSlice):
+            trips = self._count(launch.grid, launch.named)
+        else:
+            count = _bytes(like, 8)
+            self._count(launch, {TRIPS_OUT: count})
+            trips = _as_integer(count)
         programs = math.prod(launch.grid)
+        needed = programs * trips * sum(self._bytes.values())
+        if needed > self._limit:
+            raise LaunchError(
+                with_help(
+                    f"a tape of {_size_text(needed)} is needed, over the limit of "
+                    f"{_size_text(self._limit)}: {programs} programs record {trips} iterations of "
+                    f"{_size_text(sum(self._bytes.values()))}",
+                    "raise tape_limit, or carry fewer elements through the loop",
+                )
+            )
         tapes = {
             name: _bytes(like, max(programs * trips * size, 1))
             for name, size in self._bytes.items()
@@ -79,6 +98,13 @@ def _bytes(like: Any, size: int) -> Any:
         "a loop of the kernel is walked backward, which takes memory beside arrays of NumPy or "
         f"PyTorch, and not beside a {type(array).__name__}"
     )
+
+
+def _size_text(size: int) -> str:
+    """Return a number of bytes in the largest unit of which there is one."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+    power = min(max(size.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{size} bytes" if power == 0 else f"{size / (1 << 10 * power):.1f} {units[power]}"
 
 
 def _as_integer(count: Any) -> int:
