@@ -50,6 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "gpu_host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
     "jax": {"ir", "language", "runtime", "errors"},
     "testing": {
+        "derivatives",
         "ir",
         "reference",
         "frontend",

@@ -13,13 +13,16 @@ from tilewright.testing.report import Benchmark, Mark, perf_report
 
 if TYPE_CHECKING:
     from tilewright.testing.exact import exact_mode, same_algebra
+    from tilewright.testing.gradients import assert_gradients, gradcheck
 
 __all__ = [
     "Benchmark",
     "Mark",
     "assert_close",
+    "assert_gradients",
     "do_bench",
     "exact_mode",
+    "gradcheck",
     "perf_report",
     "same_algebra",
 ]
@@ -30,4 +33,8 @@ def __getattr__(name: str) -> Any:
         from tilewright.testing import exact
 
         return getattr(exact, name)
+    if name in ("assert_gradients", "gradcheck"):
+        from tilewright.testing import gradients
+
+        return getattr(gradients, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,234 @@
+"""Checks of a kernel's derivatives in float64, on the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.testing.gradients.check_precision import Precision
+from tilewright.testing.gradients.derivative_launches import DerivativeLaunches
+from tilewright.testing.gradients.gradient_report import LISTED, Blame, GradientCheck
+
+Array = NDArray[np.float64]
+#: The elements of an input that a direction moves, by their flat indices.
+_Elements = NDArray[np.int64]
+
+
+def gradcheck(
+    kernel: Any,
+    grid: Any,
+    *args: Any,
+    outputs: str | Sequence[str],
+    wrt: str | Sequence[str],
+    saved: str | Sequence[str] = (),
+    tolerance: float | None = None,
+    directions: int = 1,
+    rng: Any = 0,
+    **keywords: Any,
+) -> GradientCheck:
+    """Check both modes of a kernel's derivatives, on the reference interpreter.
+
+    Forward mode is compared with central differences of the kernel, reverse mode with forward mode,
+    along random directions of each input. Where they differ, the elements that are to blame are
+    found by bisection. Arrays of floats are converted to float64, so that only a kernel that
+    converts to a narrower type itself rounds more; the tolerances follow from the narrowest type of
+    floats that depend on an input. The arrays given are only read.
+
+    Args:
+        kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
+        grid: as in a launch.
+        args, keywords: the kernel's arguments and launch options: arrays of NumPy or PyTorch.
+        outputs, wrt, saved: as of :func:`tilewright.vjp`; arrays that are not ``saved`` hold what a
+            kernel that adds to them finds.
+        tolerance: allowed error of forward mode, relative to the largest tangent of an array, in
+            place of the type's.
+        directions: how many random directions are tried for each input.
+        rng: a generator of NumPy, or its seed.
+
+    Raises:
+        DerivativeError: the kernel has no derivative, or none that is known.
+    """
+    launches = DerivativeLaunches(
+        kernel, grid, args, keywords, _names(outputs), _names(wrt), _names(saved)
+    )
+    precision = launches.precision
+    if tolerance is not None:
+        precision = replace(precision, difference=tolerance)
+    generator = np.random.default_rng(rng)
+    checker = _Checker(launches, precision, generator)
+    for name in launches.wrt:
+        for _ in range(directions):
+            checker.check(name)
+    return GradientCheck(
+        tuple(dict.fromkeys(checker.wrong)), checker.difference, checker.dot, precision.type
+    )
+
+
+def assert_gradients(kernel: Any, grid: Any, *args: Any, **keywords: Any) -> GradientCheck:
+    """Assert that a kernel's derivatives are right; see :func:`gradcheck`.
+
+    Raises:
+        AssertionError: they are not; the message names elements, and both values of each.
+        DerivativeError: the kernel has no derivative, or none that is known.
+    """
+    found = gradcheck(kernel, grid, *args, **keywords)
+    if not found:
+        raise AssertionError(str(found))
+    return found
+
+
+class _Checker:
+    """Comparisons along random directions, one input at a time."""
+
+    def __init__(
+        self, launches: DerivativeLaunches, precision: Precision, rng: np.random.Generator
+    ) -> None:
+        self._launches, self._precision, self._rng = launches, precision, rng
+        self._values = launches.values()
+        self._cotangents = {
+            name: rng.uniform(-1, 1, value.shape) for name, value in self._values.items()
+        }
+        self._gradients = launches.gradients(self._cotangents)
+        self.wrong: list[Blame] = []
+        self.difference = self.dot = 0.0
+
+    def check(self, name: str) -> None:
+        """Check the derivatives by one input."""
+        along = self._launches.direction(name, self._rng)
+        elements = np.flatnonzero(along)
+        if not elements.size:
+            return
+        tangents = self._launches.tangents(name, along)
+        self._check_forward(name, along, elements, tangents)
+        self._check_reverse(name, along, elements, tangents)
+
+    # ---- forward mode against central differences
+
+    def _check_forward(
+        self, name: str, along: Array, elements: _Elements, tangents: dict[str, Array]
+    ) -> None:
+        differences = self._differences(name, along)
+        for output, tangent in tangents.items():
+            error = _smallest_error(tangent, [one[output] for one in differences])
+            scale = float(np.abs(tangent).max(initial=0.0))
+            step = self._precision.steps[0] * self._launches.magnitude(name)
+            noise = 4 * self._precision.epsilon * _magnitude(self._values[output]) / step
+            allowed = self._precision.difference * scale + noise
+            worst = float(error.max(initial=0.0))
+            self.difference = _larger(self.difference, worst / (scale + 1e-300) if worst else 0.0)
+            if worst <= allowed:
+                continue
+            place = np.unravel_index(int(np.argmax(error)), error.shape)
+            index = tuple(map(int, place))
+
+            def pair(part: Array, output: str = output, index: Any = index) -> tuple[float, float]:
+                found = float(self._launches.tangents(name, part)[output][index])
+                values = [float(one[output][index]) for one in self._differences(name, part)]
+                return found, min(values, key=lambda value: _distance(found, value))
+
+            for element in _bisect(along, elements, pair, allowed):
+                found, expected = pair(_only(along, element, 1.0))
+                where = _index(element, along.shape)
+                self.wrong.append(Blame("forward", name, where, (output, index), found, expected))
+
+    def _differences(self, name: str, along: Array) -> list[dict[str, Array]]:
+        """Return central differences of the outputs, with each of the steps."""
+        found = []
+        for relative in self._precision.steps:
+            step = relative * self._launches.magnitude(name)
+            high, low = (self._launches.values(name, along, sign * step) for sign in (1, -1))
+            found.append({one: (high[one] - low[one]) / (2 * step) for one in high})
+        return found
+
+    # ---- reverse mode against forward mode
+
+    def _check_reverse(
+        self, name: str, along: Array, elements: _Elements, tangents: dict[str, Array]
+    ) -> None:
+        gradient = self._gradients[name]
+
+        def pair(part: Array) -> tuple[float, float]:
+            moved = self._launches.tangents(name, part)
+            return float((gradient * part).sum()), self._dot(moved)
+
+        scale = sum(
+            float(np.abs(self._cotangents[one] * tangents[one]).sum()) for one in tangents
+        ) + float(np.abs(gradient * along).sum())
+        error = _distance(float((gradient * along).sum()), self._dot(tangents))
+        self.dot = _larger(self.dot, error / (scale + 1e-300) if error else 0.0)
+        allowed = self._precision.dot * scale
+        if error <= allowed:
+            return
+        for element in _bisect(along, elements, pair, allowed):
+            found, expected = pair(_only(along, element, 1.0))
+            where = _index(element, along.shape)
+            self.wrong.append(Blame("reverse", name, where, None, found, expected))
+
+    def _dot(self, tangents: dict[str, Array]) -> float:
+        return sum(float((self._cotangents[one] * tangents[one]).sum()) for one in tangents)
+
+
+def _bisect(
+    along: Array,
+    elements: _Elements,
+    pair: Callable[[Array], tuple[float, float]],
+    allowed: float,
+) -> Iterator[int]:
+    """Find elements of an input whose derivatives differ, at most ``LISTED``.
+
+    Args:
+        pair: the two derivatives along a direction.
+        allowed: how far those of all elements may be apart.
+    """
+    waiting, found = [elements], 0
+    while waiting and found < LISTED:
+        chosen = waiting.pop()
+        if len(chosen) == 1:
+            found += 1
+            yield int(chosen[0])
+            continue
+        halves = [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
+        errors = [_distance(*pair(_only(along, half))) for half in halves]
+        order = sorted(range(2), key=lambda half: errors[half])
+        if errors[order[0]] > allowed:
+            waiting.append(halves[order[0]])
+        waiting.append(halves[order[1]])
+
+
+def _only(along: Array, elements: Any, value: float | None = None) -> Array:
+    """Return a direction's part along some elements; there it is ``value``, where given."""
+    part = np.zeros(along.size)
+    part[elements] = along.reshape(-1)[elements] if value is None else value
+    return part.reshape(along.shape)
+
+
+def _smallest_error(tangent: Array, differences: list[Array]) -> Array:
+    """Return the distance of each element to the nearest difference; infinite if none is finite."""
+    errors = np.stack([np.abs(one - tangent) for one in differences])
+    return np.asarray(np.where(np.isnan(errors), np.inf, errors).min(axis=0))
+
+
+def _distance(a: float, b: float) -> float:
+    error = abs(a - b)
+    return error if error == error else float("inf")
+
+
+def _larger(a: float, b: float) -> float:
+    return a if a >= b else b
+
+
+def _magnitude(array: Array) -> float:
+    finite = np.abs(array[np.isfinite(array)])
+    return float(finite.max(initial=0.0))
+
+
+def _index(element: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int, np.unravel_index(element, shape))) if shape else ()
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
