@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import invariant_kernels as kernels
 import torch
 
 import tilewright as tw
 from tilewright.runtime.compiler.parallel_compile import compile_trials, trials_of
+from tilewright_conformance.kernels import invariant_kernels as kernels
 
 BATCHES = (*range(1, 71), 128, 256, 512, 1024, 2048, 4096)
 LARGEST = 4096

@@ -32,11 +32,13 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright_conformance.kernels.exact_kernels import matmul_tiled
+from tilewright_conformance.kernels.matrices import attention_forward
+from tilewright_conformance.kernels.portable_kernels import dropout, layer_norm, softmax
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT / "examples"))
 from kernels.vector_add import add_kernel
-from measured_kernels import dropout
 
 F32, I32 = np.float32, np.int32
 RNG = np.random.default_rng(0)
@@ -144,81 +146,6 @@ def transpose_kernel(x_ptr, out_ptr, n, m, BLOCK: tl.constexpr):
     i, j = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
     inside = (i < n) & (j < m)
     tl.store(out_ptr + j * n + i, tl.load(x_ptr + i * m + j, mask=inside), mask=inside)
-
-
-@tw.jit
-def softmax_kernel(x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
-    start = tl.program_id(0) * columns
-    places = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + start + places, mask=places < columns, other=-float("inf"))
-    weights = tl.exp(x - tl.max(x, axis=0))
-    tl.store(out_ptr + start + places, weights / tl.sum(weights, axis=0), mask=places < columns)
-
-
-@tw.jit
-def layer_norm_kernel(x_ptr, weight_ptr, bias_ptr, out_ptr, columns, BLOCK: tl.constexpr):
-    start = tl.program_id(0) * columns
-    places = tl.arange(0, BLOCK)
-    inside = places < columns
-    x = tl.load(x_ptr + start + places, mask=inside, other=0.0)
-    mean = tl.sum(x, axis=0) / columns
-    centred = tl.where(inside, x - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / columns + 1e-5)
-    weight, bias = (
-        tl.load(weight_ptr + places, mask=inside),
-        tl.load(bias_ptr + places, mask=inside),
-    )
-    tl.store(out_ptr + start + places, centred * scale * weight + bias, mask=inside)
-
-
-@tw.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    i, j, inner = (
-        tl.program_id(0) * M + tl.arange(0, M),
-        tl.program_id(1) * N + tl.arange(0, N),
-        tl.arange(0, K),
-    )
-    total = tl.zeros((M, N), tl.float32)
-    for start in range(0, k, K):
-        at = start + inner
-        a = tl.load(
-            a_ptr + i[:, None] * k + at[None, :],
-            mask=(i[:, None] < m) & (at[None, :] < k),
-            other=0.0,
-        )
-        b = tl.load(
-            b_ptr + at[:, None] * n + j[None, :],
-            mask=(at[:, None] < k) & (j[None, :] < n),
-            other=0.0,
-        )
-        total += tl.dot(a, b)
-    tl.store(c_ptr + i[:, None] * n + j[None, :], total, mask=(i[:, None] < m) & (j[None, :] < n))
-
-
-@tw.jit
-def attention_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, n, scale, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
-):
-    i, d = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
-    q = tl.load(q_ptr + i[:, None] * D + d[None, :], mask=i[:, None] < n, other=0.0)
-    most, total, out = (
-        tl.full((M,), -float("inf"), tl.float32),
-        tl.zeros((M,), tl.float32),
-        tl.zeros((M, D), tl.float32),
-    )
-    for start in range(0, n, N):
-        j = start + tl.arange(0, N)
-        k = tl.load(k_ptr + j[None, :] * D + d[:, None], mask=j[None, :] < n, other=0.0)
-        scores = tl.where(
-            (j[None, :] < n) & (j[None, :] <= i[:, None]), tl.dot(q, k) * scale, -float("inf")
-        )
-        largest = tl.maximum(most, tl.max(scores, 1))
-        weights, old = tl.exp(scores - largest[:, None]), tl.exp(most - largest)
-        total = total * old + tl.sum(weights, 1)
-        v = tl.load(v_ptr + j[:, None] * D + d[None, :], mask=j[:, None] < n, other=0.0)
-        out = out * old[:, None] + tl.dot(weights, v)
-        most = largest
-    tl.store(out_ptr + i[:, None] * D + d[None, :], out / total[:, None], mask=i[:, None] < n)
 
 
 @tw.jit
@@ -457,23 +384,24 @@ def cases() -> Iterator[Case]:
             COLUMNS=columns,
         )
     yield case("transpose", transpose_kernel, x, out, 62, 61, programs=(1, 1), BLOCK=64)
-    yield case("softmax", softmax_kernel, x, out, 1000, BLOCK=1024)
-    yield case("softmax of 60", softmax_kernel, x, out, 60, programs=(64, 1), BLOCK=64)
-    yield case("layer norm", layer_norm_kernel, x, y, y, out, 1000, BLOCK=1024)
+    yield case("softmax", softmax, x, out, 1000, BLOCK=1024)
+    yield case("softmax of 60", softmax, x, out, 60, programs=(64, 1), BLOCK=64)
+    yield case("layer norm", layer_norm, x, y, y, out, 1000, 1e-5, BLOCK=1024)
     a, b, c = floats(100, 100), floats(100, 100), floats(100, 100)
     yield case(
-        "matmul of 100", matmul_kernel, a, b, c, 100, 100, 100, programs=(4, 4), M=32, N=32, K=32
+        "matmul of 100", matmul_tiled, a, b, c, 100, 100, 100, programs=(16, 1), BM=32, BN=32, BK=32
     )
     yield case(
         "attention",
-        attention_kernel,
+        attention_forward,
         *(floats(120, 32) for _ in range(4)),
+        floats(120),
         120,
         0.2,
         programs=(4, 1),
-        M=32,
-        N=32,
         D=32,
+        BM=32,
+        BN=32,
     )
     yield case("histogram", histogram_kernel, np.abs(small) % 64, np.zeros(64, I32), n, BLOCK=BLOCK)
     blocks = [

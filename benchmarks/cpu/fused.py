@@ -5,15 +5,11 @@ Each reads and writes every element once.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-import measured_kernels
+from tilewright_conformance.kernels import portable_kernels
 
 _BLOCK = 1024
 
@@ -29,7 +25,7 @@ def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def rms_norm(x: Any, weight: Any, out: Any, eps: float = 1e-5) -> Any:
     """Compute ``out[i] = x[i] / sqrt(mean(x[i]**2) + eps) * weight`` for C-contiguous matrices."""
     rows, columns = x.shape
-    measured_kernels.rms_norm[(rows,)](
+    portable_kernels.rms_norm[(rows,)](
         x, weight, out, columns, eps, BLOCK=tw.next_power_of_2(columns)
     )
     return out
@@ -43,14 +39,14 @@ def gelu(x: Any, out: Any) -> Any:
 
 def dropout(x: Any, out: Any, p: float = 0.1, seed: int = 1) -> Any:
     """Compute ``out = x / (1 - p)``, and 0 for a fraction ``p`` of elements, chosen by ``seed``."""
-    measured_kernels.dropout[(tw.cdiv(x.size, _BLOCK),)](x, out, x.size, p, seed, BLOCK=_BLOCK)
+    portable_kernels.dropout[(tw.cdiv(x.size, _BLOCK),)](x, out, x.size, p, seed, BLOCK=_BLOCK)
     return out
 
 
 def cross_entropy(x: Any, target: Any, loss: Any) -> Any:
     """Compute ``loss[i] = log(sum(exp(x[i]))) - x[i, target[i]]`` for a C-contiguous matrix."""
     rows, columns = x.shape
-    measured_kernels.cross_entropy[(rows,)](
+    portable_kernels.cross_entropy[(rows,)](
         x, target, loss, columns, BLOCK=tw.next_power_of_2(columns)
     )
     return loss

@@ -33,6 +33,8 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_conformance.kernels.exact_kernels import matmul_tiled
+from tilewright_conformance.kernels.invariant_kernels import softmax
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 from kernels.vector_add import add_kernel
@@ -51,39 +53,12 @@ def scale(x, n, BLOCK: tl.constexpr):
 
 
 @tw.jit
-def softmax(x, out, rows, columns, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, WIDTH)[None, :]
-    mask = (row < rows) & (column < columns)
-    values = tl.load(x + row * columns + column, mask=mask, other=-float("inf"))
-    powers = tl.exp(values - tl.max(values, axis=1)[:, None])
-    tl.store(out + row * columns + column, powers / tl.sum(powers, axis=1)[:, None], mask=mask)
-
-
-@tw.jit
 def row_sums(x, out, columns, BLOCK: tl.constexpr):
     row, total = tl.program_id(0), tl.zeros([BLOCK], tl.float32)
     for start in range(0, columns, BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         total += tl.load(x + row * columns + offsets, mask=offsets < columns, other=0.0)
     tl.store(out + row, tl.sum(total, axis=0))
-
-
-@tw.jit
-def matmul(a, b, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    rows = tl.program_id(0) * M + tl.arange(0, M)[:, None]
-    columns = tl.program_id(1) * N + tl.arange(0, N)[None, :]
-    total = tl.zeros([M, N], tl.float32)
-    for start in range(0, n, K):
-        inner = start + tl.arange(0, K)
-        left = tl.load(
-            a + rows * n + inner[None, :], mask=(rows < n) & (inner[None, :] < n), other=0.0
-        )
-        right = tl.load(
-            b + inner[:, None] * n + columns, mask=(inner[:, None] < n) & (columns < n), other=0.0
-        )
-        total = tl.dot(left, right, total)
-    tl.store(out + rows * n + columns, total, mask=(rows < n) & (columns < n))
 
 
 @dataclass
@@ -110,7 +85,7 @@ def floats(*shape: int) -> Any:
 
 BLOCKS = [{"BLOCK": block} for block in (256, 1024, 4096)]
 TILES = [
-    {"M": m, "N": n, "K": k}
+    {"BM": m, "BN": n, "BK": k}
     for m, n, k in ((16, 64, 32), (32, 32, 64), (64, 64, 64), (64, 128, 128))
 ]
 
@@ -135,13 +110,13 @@ def scaling(n: int) -> Case:
 
 
 def softmax_of(rows: int, columns: int) -> Case:
-    widths = [{"ROWS": count, "WIDTH": 1 << (columns - 1).bit_length()} for count in (1, 4, 16)]
+    widths = [{"ROWS": count, "BLOCK": 1 << (columns - 1).bit_length()} for count in (1, 4, 16)]
     arguments = lambda: (floats(rows, columns), floats(rows, columns), rows, columns)  # noqa: E731
     return Case(
         f"softmax {rows} x {columns}",
         softmax,
         arguments,
-        ["columns"],
+        ["N"],
         lambda given: (tw.cdiv(rows, given["ROWS"]),),
         widths,
     )
@@ -159,13 +134,13 @@ def sums(rows: int, columns: int) -> Case:
 
 
 def product(n: int) -> Case:
-    arguments = lambda: (floats(n, n), floats(n, n), floats(n, n), n)  # noqa: E731
+    arguments = lambda: (floats(n, n), floats(n, n), floats(n, n), n, n, n)  # noqa: E731
     return Case(
         f"matmul {n}",
-        matmul,
+        matmul_tiled,
         arguments,
-        ["n"],
-        lambda given: (tw.cdiv(n, given["M"]), tw.cdiv(n, given["N"])),
+        ["M"],
+        lambda given: (tw.cdiv(n, given["BM"]) * tw.cdiv(n, given["BN"]),),
         TILES,
     )
 

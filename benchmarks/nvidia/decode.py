@@ -17,7 +17,9 @@ import outputs
 import torch
 from side_by_side import kernels, milliseconds, report
 
-SOURCE = Path(__file__).parents[1] / "decode_kernels.py"
+from tilewright_conformance.kernels import decode_kernels
+
+SOURCE = Path(decode_kernels.__file__)
 GROUP = 128
 #: cycles that the device waits while the host enqueues a call
 LEAD = 200_000

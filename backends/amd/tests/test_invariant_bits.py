@@ -9,34 +9,11 @@ import pytest
 from amd_emulated import launched
 from amd_support import compiled
 
-import tilewright as tw
-import tilewright.language as tl
+from tilewright_conformance.kernels.invariant_kernels import matmul, softmax
 from tilewright_conformance.testlib import reduction_order
 
 ARCHS = ("gfx942", "gfx1100")
 K, N = 64, 32
-
-
-@tw.jit
-def matmul(a, b, c, M, K, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), tl.float32)
-    for start in range(0, K, 32):
-        k = start + tl.arange(0, 32)
-        x = tl.load(a + rows[:, None] * K + k[None, :], rows[:, None] < M, 0.0)
-        total = tl.dot(x, tl.load(b + columns[None, :] * K + k[:, None]), total)
-    tl.store(c + rows[:, None] * N + columns[None, :], total, rows[:, None] < M)
-
-
-@tw.jit
-def softmax(x, out, M, N, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, BLOCK)
-    fits = (rows[:, None] < M) & (columns[None, :] < N)
-    places = rows[:, None] * N + columns[None, :]
-    values = tl.load(x + places, fits, -float("inf"))
-    e = tl.exp(values - tl.max(values, 1)[:, None])
-    tl.store(out + places, e / tl.sum(e, 1)[:, None], fits)
 
 
 @pytest.mark.each_value
@@ -50,11 +27,12 @@ def test_matmul(arch: str) -> None:
         (17, 16, 32, 4),
         (5, 32, 32, 4),
     ):
-        signature = "a=*fp16:16, b=*fp16:16, c=*fp32:16, M=i32, K=i32"
-        constants = {"N": N, "BM": block_m, "BN": block_n}
+        signature = "x_ptr=*fp16:16, w_ptr=*fp16:16, out_ptr=*fp32:16, M=i32, N=i32, K=i32"
+        constants = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": 32}
         code = compiled(matmul, signature, arch, constants, num_warps=warps, invariant=True)
         c = np.zeros((rows, N), np.float32)
-        launched(code, [a[:rows].copy(), b, c, rows, K], (math.ceil(rows / block_m), N // block_n))
+        grid = (math.ceil(rows / block_m) * (N // block_n),)
+        launched(code, [a[:rows].copy(), b, c, rows, N, K], grid)
         found.add(c[0].tobytes())
     assert len(found) == 1
 
@@ -66,7 +44,7 @@ def test_softmax(arch: str) -> None:
     found = set()
     for rows, block, warps in ((1, 1, 1), (5, 1, 4), (5, 4, 1)):
         constants = {"ROWS": block, "BLOCK": 128}
-        signature = "x=*fp32:16, out=*fp32:16, M=i32, N=i32"
+        signature = "x_ptr=*fp32:16, out_ptr=*fp32:16, M=i32, N=i32"
         code = compiled(softmax, signature, arch, constants, num_warps=warps, invariant=True)
         out = np.zeros((rows, 100), np.float32)
         launched(code, [x[:rows].copy(), out, rows, 100], (math.ceil(rows / block),))

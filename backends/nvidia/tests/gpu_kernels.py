@@ -3,19 +3,14 @@ benchmarks and the suite, and those that show one thing."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.language.extra import libdevice
 from tilewright_conformance.kernels.matrices import attention_forward as attention_forward
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "benchmarks"))
-from measured_kernels import add as add
-from measured_kernels import dropout as dropout
-from measured_kernels import layer_norm as layer_norm
-from measured_kernels import softmax as softmax
+from tilewright_conformance.kernels.portable_kernels import add as add
+from tilewright_conformance.kernels.portable_kernels import dropout as dropout
+from tilewright_conformance.kernels.portable_kernels import layer_norm as layer_norm
+from tilewright_conformance.kernels.portable_kernels import softmax as softmax
 
 
 @tw.jit

@@ -21,7 +21,7 @@ from tilewright.runtime.launch.jit import JITFunction
 from tilewright.tools.inspect import specialize
 
 ROOT = Path(__file__).resolve().parents[3]
-BENCHMARKS = "benchmarks/measured_kernels.py"
+PORTABLE = "conformance/src/tilewright_conformance/kernels/portable_kernels.py"
 TESTS = "backends/nvidia/tests/gpu_kernels.py"
 ROWS = "conformance/src/tilewright_conformance/kernels/rowwise_kernels.py"
 MATRICES = "conformance/src/tilewright_conformance/kernels/matrices.py"
@@ -62,13 +62,13 @@ def sizes(names: str, divisibility: int = 16) -> str:
 
 
 def row(kernel: str, signature: str, block: int, warps: int) -> Case:
-    return Case(BENCHMARKS, kernel, signature, {"BLOCK": block}, {"num_warps": warps})
+    return Case(PORTABLE, kernel, signature, {"BLOCK": block}, {"num_warps": warps})
 
 
 def product(bm: int, bn: int, bk: int, warps: int, stages: int) -> Case:
     constants = {"BM": bm, "BN": bn, "BK": bk, "GROUP": 8}
     return Case(
-        BENCHMARKS,
+        PORTABLE,
         "matmul",
         f"{pointers('a b c', 'fp16')}, {sizes('M N K')}",
         constants,
@@ -79,7 +79,7 @@ def product(bm: int, bn: int, bk: int, warps: int, stages: int) -> Case:
 def attention(bm: int, bn: int, d: int, causal: bool, warps: int, stages: int) -> Case:
     constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
     return Case(
-        BENCHMARKS,
+        PORTABLE,
         "attention",
         f"{pointers('q k v out', 'fp16')}, {sizes('n')}, scale=fp32",
         constants,
@@ -94,7 +94,7 @@ def attention_blocks(bm: int, bn: int, d: int, causal: bool, warps: int, stages:
     )
     constants = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
     return Case(
-        BENCHMARKS,
+        PORTABLE,
         "attention_blocks",
         f"{blocks}, lse=*fp32:16, {sizes('n')}, scale=fp32",
         constants,
@@ -104,7 +104,7 @@ def attention_blocks(bm: int, bn: int, d: int, causal: bool, warps: int, stages:
 
 #: As the scripts of benchmarks/nvidia launch them.
 BENCHMARKED = (
-    Case(BENCHMARKS, "ten", f"{pointers('a b c d e', 'fp32')}, {sizes('n m k s t', 1)}"),
+    Case(PORTABLE, "ten", f"{pointers('a b c d e', 'fp32')}, {sizes('n m k s t', 1)}"),
     row("add", f"{pointers('x y z', 'fp32')}, {sizes('n')}", 1024, 4),
     row("add", f"{pointers('x y z', 'fp16')}, {sizes('n')}", 1024, 4),
     row("softmax", f"{pointers('x z', 'fp32')}, {sizes('columns')}", 1024, 4),
@@ -242,7 +242,7 @@ OTHERS = (
     Case(TESTS, "volatile_copy", pointers("x z", "fp32")),
     Case(TESTS, "masked_with_other", f"{pointers('x z', 'fp32')}, n=i32", {"BLOCK": 512}),
     Case(
-        BENCHMARKS,
+        PORTABLE,
         "layer_norm",
         f"{pointers('x w b z', 'bf16')}, {sizes('columns')}, eps=fp32",
         {"BLOCK": 2048},
@@ -260,7 +260,7 @@ OTHERS = (
         {"BM": 64, "BN": 64, "BK": 32, "GROUP": 4, "PRECISION": "tf32x3"},
     ),
     Case(
-        BENCHMARKS,
+        PORTABLE,
         "dropout",
         f"{pointers('x z', 'fp32')}, n=i32, p=fp32, seed=i32",
         {"BLOCK": 1024},

@@ -9,15 +9,7 @@ import tilewright.language as tl
 from tilewright.errors import KernelError, LaunchError
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.mock_tensors import reinterpret
-
-
-@tw.jit
-def add(x, y, out, n, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offsets < n
-    tl.store(
-        out + offsets, tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask), mask=mask
-    )
+from tilewright_conformance.kernels.portable_kernels import add
 
 
 @tw.jit

@@ -4,9 +4,7 @@ NumPy."""
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +12,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-
-sys.path.append(str(Path(__file__).resolve().parents[4] / "benchmarks"))
-from decode_kernels import packed_vector_matmul
+from tilewright_conformance.kernels.decode_kernels import packed_vector_matmul
 
 Ptx = Callable[..., str]
 

@@ -1,4 +1,4 @@
-"""Kernels as people write them, for cases, benchmarks and tests that need just some kernel.
+"""Library of whole kernels, which cases, benchmarks and tests share.
 
 Kernels that show one rule of the language are beside the cases of that rule; those that people copy
 are in ``examples``.

@@ -12,17 +12,6 @@ import tilewright.language as tl
 
 
 @tw.jit
-def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    tl.store(
-        out_ptr + at,
-        tl.load(x_ptr + at, mask=inside) + tl.load(y_ptr + at, mask=inside),
-        mask=inside,
-    )
-
-
-@tw.jit
 def axpy_in_place(x_ptr, y_ptr, alpha, n, BLOCK: tl.constexpr):
     """``y = alpha x + y``, each program a whole stretch of blocks."""
     for first in range(tl.program_id(0) * BLOCK, n, tl.num_programs(0) * BLOCK):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright_conformance.cases.mixed.kernels.whole_kernel import blocks, normal, poisoned, whole
-from tilewright_conformance.kernels import matrices, tiles
+from tilewright_conformance.kernels import matrices, portable_kernels, tiles
 from tilewright_conformance.oracles import matrix
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
@@ -79,7 +79,9 @@ def _add(type_: str, session: Session) -> None:
             ),
         )
         given = matrix.encoded(type_, np.full(n, 3)).given
-        session.launch(tiles.add, (blocks(n, 1024),), x.given, y.given, given, n, BLOCK=1024)
+        session.launch(
+            portable_kernels.add, (blocks(n, 1024),), x.given, y.given, given, n, BLOCK=1024
+        )
         out = given if isinstance(given, np.ndarray) else given.base
         session.check(
             out,
@@ -227,7 +229,7 @@ def _prefixes(type_: str, session: Session) -> None:
         )
         session.launch(tiles.block_prefixes, (len(totals),), x, y, totals, n, BLOCK=block)
         session.launch(tiles.block_prefixes, (1,), totals, prefixes, all_, len(totals), BLOCK=block)
-        session.launch(tiles.add_totals, (len(totals),), y, prefixes, n, BLOCK=block)
+        session.launch(portable_kernels.add_totals, (len(totals),), y, prefixes, n, BLOCK=block)
         session.check(y, np.cumsum(x).astype(dtype), zero_sign=False)
         session.check(all_, x.sum(keepdims=True).astype(dtype), zero_sign=False)
 

@@ -17,8 +17,8 @@ from tilewright_conformance.cases.perf.perf.measuring import (
     demand,
     in_turns,
 )
+from tilewright_conformance.kernels import portable_kernels, tiles
 from tilewright_conformance.kernels import speed as kernels
-from tilewright_conformance.kernels import tiles
 from tilewright_conformance.oracles import rowwise as oracles
 from tilewright_conformance.suite.session import Session
 
@@ -90,7 +90,7 @@ def _adding(session: Session, rows: int, columns: int) -> Made:
     )
     place = session.placement()
     px, py, pout = place(x), place(y), place(out)
-    return lambda: tiles.add[(n // 1024,)](px, py, pout, n, BLOCK=1024), _equal(
+    return lambda: portable_kernels.add[(n // 1024,)](px, py, pout, n, BLOCK=1024), _equal(
         session, place, out, lambda: x + y
     )
 

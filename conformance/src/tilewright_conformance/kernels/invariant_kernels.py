@@ -1,17 +1,10 @@
-"""Kernels of the benchmark of invariant launches: rows of a batch, each computed by itself."""
+"""Kernels whose programs compute each row of a batch by itself, for invariant launches."""
+# Kernels are written in the language, whose types a checker of Python does not know.
+# mypy: ignore-errors
 
 import tilewright as tw
 import tilewright.language as tl
-
-
-@tw.jit
-def tile_of(tile, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr):
-    """Position of a tile, with GROUP tiles of rows side by side for reuse of operands."""
-    blocks_m, blocks_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    first = tile // (GROUP * blocks_n) * GROUP
-    rows = min(blocks_m - first, GROUP)
-    inside = tile % (GROUP * blocks_n)
-    return first + inside % rows, inside // rows
+from tilewright_conformance.kernels.matrices import tile_of
 
 
 @tw.jit
@@ -20,7 +13,7 @@ def matmul(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute ``out = x @ w.T`` for x [M, K] and w [N, K]."""
-    tile_m, tile_n = tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, 8)
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), 8)
     rows, columns = (
         tile_m * BLOCK_M + tl.arange(0, BLOCK_M),
         tile_n * BLOCK_N + tl.arange(0, BLOCK_N),
@@ -50,10 +43,10 @@ def persistent_matmul(
 
     It is the design of vLLM's batch-invariant matmul, which has one configuration for all sizes.
     """
-    tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
-    for tile in tl.range(tl.program_id(0), tiles, PROGRAMS, flatten=True):
-        tile_m, tile_n = tile_of(tile, M, N, BLOCK_M, BLOCK_N, 8)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS, flatten=True):
+        tile_m, tile_n = tile_of(tile, tiles_m, tiles_n, 8)
         rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
         columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
         read_rows = tl.where(rows < M, rows, 0)
@@ -76,7 +69,7 @@ def split_k_matmul(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Compute SPLIT parts along K of ``x @ w.T``, [M, SPLIT, N]."""
-    tile_m, tile_n = tile_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, 8)
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), 8)
     rows, columns = (
         tile_m * BLOCK_M + tl.arange(0, BLOCK_M),
         tile_n * BLOCK_N + tl.arange(0, BLOCK_N),

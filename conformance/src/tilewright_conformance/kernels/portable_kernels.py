@@ -1,8 +1,9 @@
-"""Kernels for the benchmarks.
+"""Everyday kernels in the part of the language that Triton shares.
 
-For GPUs, :mod:`side_by_side` loads this file twice: as it is, and with Triton's module names for
-Triton.
+The benchmarks for GPUs load this file twice: as it is, and with Triton's module names for Triton.
 """
+# Kernels are written in the language, whose types a checker of Python does not know.
+# mypy: ignore-errors
 
 import tilewright as tw
 import tilewright.language as tl
@@ -79,8 +80,8 @@ def cross_entropy(logits, labels, losses, columns, BLOCK: tl.constexpr):
     values = tl.load(
         logits + row * columns + offsets, mask=offsets < columns, other=-float("inf")
     ).to(tl.float32)
-    greatest = tl.max(values, axis=0)
-    total = tl.log(tl.sum(tl.exp(values - greatest), axis=0)) + greatest
+    highest = tl.max(values, axis=0)
+    total = tl.log(tl.sum(tl.exp(values - highest), axis=0)) + highest
     label = tl.load(labels + row)
     tl.store(losses + row, total - tl.load(logits + row * columns + label).to(tl.float32))
 
@@ -118,7 +119,7 @@ def matmul(
 def attention_span(
     accumulator,
     total,
-    greatest,
+    highest,
     queries,
     k,
     v,
@@ -141,14 +142,14 @@ def attention_span(
         scores = tl.dot(queries, keys)
         if MASKED:
             scores = tl.where(rows[:, None] >= columns[None, :], scores, -float("inf"))
-        new = tl.maximum(greatest, tl.max(scores, axis=1) * scale)
+        new = tl.maximum(highest, tl.max(scores, axis=1) * scale)
         weights = tl.exp2(scores * scale - new[:, None])
-        shrink = tl.exp2(greatest - new)
+        shrink = tl.exp2(highest - new)
         total = total * shrink + tl.sum(weights, axis=1)
         values = tl.load(v + columns[:, None] * D + lanes[None, :])
         accumulator = tl.dot(weights.to(values.dtype), values, accumulator * shrink[:, None])
-        greatest = new
-    return accumulator, total, greatest
+        highest = new
+    return accumulator, total, highest
 
 
 @tw.jit
@@ -169,19 +170,19 @@ def attention(
     base = head.to(tl.int64) * n * D
     rows, lanes = block * BM + tl.arange(0, BM), tl.arange(0, D)
     queries = tl.load(q + base + rows[:, None] * D + lanes[None, :])
-    greatest = tl.full((BM,), -float("inf"), tl.float32)
+    highest = tl.full((BM,), -float("inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     accumulator = tl.zeros((BM, D), tl.float32)
     k += base
     v += base
     if CAUSAL:
-        accumulator, total, greatest = attention_span(
-            accumulator, total, greatest, queries, k, v, rows, 0, block * BM, scale, D, BN, False
+        accumulator, total, highest = attention_span(
+            accumulator, total, highest, queries, k, v, rows, 0, block * BM, scale, D, BN, False
         )
-        accumulator, total, greatest = attention_span(
+        accumulator, total, highest = attention_span(
             accumulator,
             total,
-            greatest,
+            highest,
             queries,
             k,
             v,
@@ -194,8 +195,8 @@ def attention(
             True,
         )
     else:
-        accumulator, total, greatest = attention_span(
-            accumulator, total, greatest, queries, k, v, rows, 0, n, scale, D, BN, False
+        accumulator, total, highest = attention_span(
+            accumulator, total, highest, queries, k, v, rows, 0, n, scale, D, BN, False
         )
     tl.store(
         out + base + rows[:, None] * D + lanes[None, :],
@@ -207,7 +208,7 @@ def attention(
 def attention_blocks_span(
     accumulator,
     total,
-    greatest,
+    highest,
     queries,
     k,
     v,
@@ -228,19 +229,19 @@ def attention_blocks_span(
         if MASKED:
             mask = rows[:, None] >= (start + tl.arange(0, BN))[None, :]
             scores = scores * scale + tl.where(mask, 0, -1.0e6)
-            new = tl.maximum(greatest, tl.max(scores, 1))
+            new = tl.maximum(highest, tl.max(scores, 1))
             scores -= new[:, None]
         else:
-            new = tl.maximum(greatest, tl.max(scores, 1) * scale)
+            new = tl.maximum(highest, tl.max(scores, 1) * scale)
             scores = scores * scale - new[:, None]
         weights = tl.math.exp2(scores)
-        shrink = tl.math.exp2(greatest - new)
+        shrink = tl.math.exp2(highest - new)
         accumulator = accumulator * shrink[:, None]
         values = v.load([base + start, 0])
         accumulator = tl.dot(weights.to(values.dtype), values, accumulator)
         total = total * shrink + tl.sum(weights, 1)
-        greatest = new
-    return accumulator, total, greatest
+        highest = new
+    return accumulator, total, highest
 
 
 @tw.jit
@@ -264,21 +265,21 @@ def attention_blocks(
     row, head = tl.program_id(0) * BM, tl.program_id(1)
     base = head * n
     rows = row + tl.arange(0, BM)
-    greatest = tl.zeros([BM], dtype=tl.float32) - float("inf")
+    highest = tl.zeros([BM], dtype=tl.float32) - float("inf")
     total = tl.zeros([BM], dtype=tl.float32)
     accumulator = tl.zeros([BM, D], dtype=tl.float32)
     queries = q.load([base + row, 0])
     if CAUSAL:
-        accumulator, total, greatest = attention_blocks_span(
-            accumulator, total, greatest, queries, k, v, base, rows, 0, row, scale, BN, False
+        accumulator, total, highest = attention_blocks_span(
+            accumulator, total, highest, queries, k, v, base, rows, 0, row, scale, BN, False
         )
-        accumulator, total, greatest = attention_blocks_span(
-            accumulator, total, greatest, queries, k, v, base, rows, row, row + BM, scale, BN, True
+        accumulator, total, highest = attention_blocks_span(
+            accumulator, total, highest, queries, k, v, base, rows, row, row + BM, scale, BN, True
         )
     else:
-        accumulator, total, greatest = attention_blocks_span(
-            accumulator, total, greatest, queries, k, v, base, rows, 0, n, scale, BN, False
+        accumulator, total, highest = attention_blocks_span(
+            accumulator, total, highest, queries, k, v, base, rows, 0, n, scale, BN, False
         )
-    tl.store(lse + base + rows, greatest + tl.math.log2(total))
+    tl.store(lse + base + rows, highest + tl.math.log2(total))
     accumulator = accumulator / total[:, None]
     out.store([base + row, 0], accumulator.to(out.dtype))

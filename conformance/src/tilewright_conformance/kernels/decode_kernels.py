@@ -2,6 +2,8 @@
 
 The weights are read once, and reading them bounds the time.
 """
+# Kernels are written in the language, whose types a checker of Python does not know.
+# mypy: ignore-errors
 
 import tilewright as tw
 import tilewright.language as tl
