@@ -1,10 +1,16 @@
-"""Access to the local HIP runtime through hip-python, initialized at first use."""
+"""Access to the local HIP runtime through hip-python, initialized at first use.
+
+``TILEWRIGHT_AMD_BINDINGS`` names a module with hip-python's functions to use in its place, for a
+runtime that brings its own bindings.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilewright.errors import BackendError
@@ -12,8 +18,16 @@ from tilewright.gpu_host.driver import Driver, missing_module, open_library
 from tilewright_amd.toolchain import runtime_library
 
 
+def _own_bindings() -> str:
+    """Return the module named in place of hip-python; empty if there is none."""
+    return os.environ.get("TILEWRIGHT_AMD_BINDINGS", "")
+
+
 def bindings_missing() -> str:
     """Return how to install the missing HIP bindings; empty if they are installed."""
+    own = _own_bindings()
+    if own:
+        return missing_module(own, f"TILEWRIGHT_AMD_BINDINGS names no module: {own}")
     return missing_module(
         "rocm.bindings.hip", "rocm-bindings-hip is not installed: pip install tilewright-amd[hip]"
     )
@@ -73,6 +87,16 @@ def _use_chosen() -> None:
     paths.get_library_path = found
 
 
+def _bindings() -> ModuleType:
+    """Import the bindings, for the runtime chosen for this process."""
+    own = _own_bindings()
+    if own:
+        # computed: the environment names the bindings
+        return importlib.import_module(own)
+    _use_chosen()
+    return importlib.import_module("rocm.bindings.hip")
+
+
 @functools.cache
 def driver() -> Driver:
     """Return the initialized runtime.
@@ -84,12 +108,9 @@ def driver() -> Driver:
     reason = why_not()
     if reason:
         raise BackendError(f"AMD GPUs cannot be used: {reason}")
-    from rocm.bindings import hip as bindings
-
     from tilewright_amd.host.driver_table import TABLE
 
-    _use_chosen()
-    started = Driver(TABLE, bindings).start()
+    started = Driver(TABLE, _bindings()).start()
     reason = runtime_library.conflict(runtime_library.mapped())
     if reason:
         raise BackendError(f"AMD GPUs cannot be used: {reason}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import importlib.util
 import os
 import shutil
 import tempfile
@@ -54,10 +55,20 @@ def emulate(
     folder = _folder()
     os.environ["ROCM_PATH"] = str(folder)
     os.environ["TILEWRIGHT_AMD_LISTINGS"] = str(folder / "listings")
+    if not _has_hip_python():
+        os.environ["TILEWRIGHT_AMD_BINDINGS"] = "tilewright_amd_emulator.hip.hip_bindings"
     # loaded here, it is this process's runtime, whatever others are installed
     ctypes.CDLL(str(folder / "lib" / "libamdhip64.so"))
     order = cast(Literal["random", "lockstep"], schedule or "random")
     return EmulatedDevice(target, folder / "listings", order, seed, shared, limit)
+
+
+def _has_hip_python() -> bool:
+    """Return whether hip-python is installed; without it, the mock's own bindings are used."""
+    try:
+        return importlib.util.find_spec("rocm.bindings.hip") is not None
+    except ImportError:  # there is no package that the module could be in
+        return False
 
 
 def _folder() -> Path:

@@ -1,4 +1,4 @@
-"""A mock HIP runtime with an emulated device, which unmodified hip-python loads.
+"""A mock HIP runtime with an emulated device, for unmodified hip-python or the mock's bindings.
 
 Its C half, ``hip_runtime.c``, forwards each call to :class:`EmulatedDevice`.
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import os
 import subprocess
@@ -33,6 +32,7 @@ from tilewright_amd_emulator.engine.coverage import Coverage
 from tilewright_amd_emulator.engine.kernel_arguments import packed, sizes_of_arguments
 from tilewright_amd_emulator.engine.launch import run
 from tilewright_amd_emulator.errors import WaveError
+from tilewright_amd_emulator.hip import hip_bindings
 from tilewright_amd_emulator.instructions.lds import lds_limit
 from tilewright_amd_emulator.memory.arena import Arena
 from tilewright_amd_emulator.memory.host_arena import HostArena
@@ -182,21 +182,18 @@ class EmulatedDevice:
         self._library.stand_in_recover()
 
     def _attribute(self, number: int, device: int) -> int:
-        from rocm.bindings import hip
-
+        attribute = hip_bindings.hipDeviceAttribute_t
         values = {
-            "WarpSize": self.lanes,
-            "MaxSharedMemoryPerBlock": lds_limit(self.target),
-            "MultiprocessorCount": 4,
-            "MaxThreadsPerMultiProcessor": 2048,
+            int(attribute.hipDeviceAttributeWarpSize): self.lanes,
+            int(attribute.hipDeviceAttributeMaxSharedMemoryPerBlock): lds_limit(self.target),
+            int(attribute.hipDeviceAttributeMultiprocessorCount): 4,
+            int(attribute.hipDeviceAttributeMaxThreadsPerMultiProcessor): 2048,
         }
-        return values.get(
-            hip.hipDeviceAttribute_t(number).name.removeprefix("hipDeviceAttribute"), 1 << 16
-        )
+        return values.get(number, 1 << 16)
 
     def _properties(self, place: int, device: int) -> None:
-        name = f"{self.target}:sramecc+:xnack-".encode()
-        ctypes.memmove(place + _place_of_name(), name + b"\0", len(name) + 1)
+        found = hip_bindings.hipDeviceProp_t.from_address(place)
+        found.gcnArchName = f"{self.target}:sramecc+:xnack-".encode()
 
     def _load(self, image: int) -> int:
         headers = int.from_bytes(ctypes.string_at(image + 40, 8), "little")
@@ -226,11 +223,8 @@ class EmulatedDevice:
         return len(self._functions)
 
     def _function_attribute(self, number: int, function: int) -> int:
-        from rocm.bindings import hip
-
-        return (
-            1024 if hip.hipFunction_attribute(number).name.endswith("MAX_THREADS_PER_BLOCK") else 0
-        )
+        attribute = hip_bindings.hipFunction_attribute
+        return 1024 if number == attribute.HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK else 0
 
     def _allocate(self, size: int) -> int:
         # atomics of two bytes are of the word that they lie in, which an allocation has
@@ -300,17 +294,3 @@ class EmulatedDevice:
         if self.error is not None:
             self._text = ctypes.create_string_buffer(str(self.error).encode())
         return ctypes.addressof(self._text)
-
-
-@functools.cache
-def _place_of_name() -> int:
-    """Return the offset of the architecture's name in ``hipDeviceProp_t``.
-
-    The bindings read the name from a structure in which each word states its own offset.
-    """
-    from rocm.bindings import hip
-
-    words = ctypes.create_string_buffer(
-        "".join(f"{place:04d}" for place in range(1000)).encode() + bytes(4000)
-    )
-    return 4 * int(hip.hipDeviceProp_t.fromObj(ctypes.addressof(words)).gcnArchName[:4])
