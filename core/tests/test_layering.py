@@ -49,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     # the host sides of backends: above the runtime, and nothing of the toolkit that compiles
     "gpu_host": {"ir", "llvm", "plugins", "runtime", "errors", "environment"},
     "jax": {"ir", "language", "runtime", "errors"},
+    "torch": {"runtime", "errors"},
     "testing": {
         "derivatives",
         "ir",

@@ -1,0 +1,180 @@
+"""Operators of ``torch.library``: a kernel, its adjoint, and their gradients."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tilewright.errors import LaunchError
+from tilewright.torch.call_layout import tensor_names, unpack
+from tilewright.torch.gradient_memory import GradientMemory, gradient_like, with_layout_of
+from tilewright.torch.outputs import make_outputs
+
+if TYPE_CHECKING:
+    # handed in: the function whose operators these are
+    from tilewright.torch.function import KernelFunction
+
+_NAMESPACE = "tilewright"
+#: Names of operators that there are.
+_names: set[str] = set()
+#: Keeps operators as long as the process lives.
+_library = torch.library.Library(_NAMESPACE, "FRAGMENT")
+_PACKED = "Tensor[] tensors, SymInt[] integers, float[] floats, str text"
+#: The strides of tensors are arguments of kernels.
+_TAGS = (torch.Tag.needs_exact_strides,)
+
+
+def free_name(name: str) -> str:
+    """Return a name that no operator has, which begins with ``name``; it is then taken."""
+    plain = re.sub(r"\W", "_", name)
+    candidates = itertools.chain([plain], (f"{plain}_{n}" for n in itertools.count(1)))
+    found = next(each for each in candidates if each not in _names)
+    _names.add(found)
+    return found
+
+
+class KernelOperators:
+    """The operators of a function.
+
+    Attributes:
+        forward: launches the kernel, and returns its outputs.
+        backward: launches the adjoint, and returns the gradients of the wanted inputs.
+    """
+
+    def __init__(self, function: KernelFunction, name: str) -> None:
+        self._function = function
+        self.forward = _defined(name, f"({_PACKED}) -> Tensor[]", self._launch, self._outputs)
+        self.backward = _defined(
+            f"{name}_backward",
+            f"({_PACKED}, Tensor[] saved, Tensor[] cotangents, str[] given, str[] wanted)"
+            " -> Tensor[]",
+            self._launch_adjoint,
+            self._gradients,
+        )
+        torch.library.register_autograd(
+            self.forward, self._backward, setup_context=self._save, lib=_library
+        )
+
+    # -- the kernel
+
+    def _launch(self, tensors: Any, integers: Any, floats: Any, text: str) -> list[torch.Tensor]:
+        function = self._function
+        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
+        outputs = make_outputs(function.outputs, named)
+        compiled = function.kernel[function.grid](**named, **outputs)
+        for parameter in getattr(compiled, "parameters", ()):
+            name = parameter.name.partition(".")[0]
+            if parameter.stored and name not in outputs and _is_tensor(named.get(name)):
+                raise LaunchError(
+                    f"{function.__name__}: the kernel may store to {name!r}, which an operator "
+                    "does not change: name it in outputs="
+                )
+        return list(outputs.values())
+
+    def _outputs(self, tensors: Any, integers: Any, floats: Any, text: str) -> list[torch.Tensor]:
+        function = self._function
+        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
+        return list(make_outputs(function.outputs, named).values())
+
+    # -- its gradient
+
+    def _save(self, ctx: Any, inputs: tuple[Any, ...], output: list[torch.Tensor]) -> None:
+        tensors, integers, floats, text = inputs
+        function = self._function
+        outputs = dict(zip(function.outputs, output, strict=True))
+        ctx.mark_non_differentiable(
+            *[value for value in output if not value.dtype.is_floating_point]
+        )
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors, *[outputs[name] for name in function.saved])
+        ctx.call = integers, floats, text
+
+    def _backward(self, ctx: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        function = self._function
+        integers, floats, text = ctx.call
+        names = tensor_names(text)
+        tensors, saved = ctx.saved_tensors[: len(names)], ctx.saved_tensors[len(names) :]
+        needed = dict(zip(names, ctx.needs_input_grad[0], strict=True))
+        function.check_wrt(needed)
+        wanted = [name for name in function.wrt if needed.get(name)]
+        given = {
+            name: cotangent
+            for name, cotangent in zip(function.outputs, cotangents, strict=True)
+            if cotangent is not None
+        }
+        found: Mapping[str, torch.Tensor] = {}
+        if wanted and given:
+            gradients = self.backward(
+                list(tensors),
+                integers,
+                floats,
+                text,
+                list(saved),
+                list(given.values()),
+                list(given),
+                wanted,
+            )
+            found = dict(zip(wanted, gradients, strict=True))
+        # PyTorch takes a list without elements for one of tensors
+        numbers: list[Any] = [None if len(values) else [] for values in (integers, floats)]
+        return [found.get(name) for name in names], *numbers, None
+
+    def _launch_adjoint(
+        self,
+        tensors: Any,
+        integers: Any,
+        floats: Any,
+        text: str,
+        saved: Any,
+        cotangents: Any,
+        given: list[str],
+        wanted: list[str],
+    ) -> list[torch.Tensor]:
+        function = self._function
+        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
+        kept = dict(zip(function.saved, saved, strict=True))
+        # the adjoint reads no other outputs: memory of their layout stands for them
+        outputs = {**make_outputs(function.unsaved, named), **kept}
+        own: dict[str, torch.Tensor] = {}
+        for name, cotangent in zip(given, cotangents, strict=True):
+            own[f"d_{name}"] = with_layout_of(cotangent, outputs[name])
+        memory = {name: GradientMemory(name, named[name]) for name in wanted}
+        own.update((f"d_{name}", gradient.array) for name, gradient in memory.items())
+        accumulate = any(gradient.accumulates for gradient in memory.values())
+        if accumulate:
+            for gradient in memory.values():
+                gradient.zero()
+        adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
+        adjoint[function.grid](**named, **outputs, **own)
+        return [gradient.gradient() for gradient in memory.values()]
+
+    def _gradients(
+        self,
+        tensors: Any,
+        integers: Any,
+        floats: Any,
+        text: str,
+        saved: Any,
+        cotangents: Any,
+        given: list[str],
+        wanted: list[str],
+    ) -> list[torch.Tensor]:
+        named = unpack(tensors, integers, floats, text)
+        return [gradient_like(named[name]) for name in wanted]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _defined(name: str, schema: str, launch: Any, fake: Any) -> Any:
+    """Define an operator, and return it."""
+    qualified = f"{_NAMESPACE}::{name}"
+    torch.library.define(qualified, schema, lib=_library, tags=_TAGS)
+    torch.library.impl(qualified, "CompositeExplicitAutograd", launch, lib=_library)
+    torch.library.register_fake(qualified, fake, lib=_library)
+    return getattr(getattr(torch.ops, _NAMESPACE), name).default
