@@ -13,13 +13,17 @@ import pytest
 from amd_emulated import launched
 from amd_support import compiled
 
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, LoweringError
 from tilewright.llvm.codegen.compile import assembly
+from tilewright.plugins.manifest import Target
 from tilewright.plugins.registry import registry
+from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.devices.device_registry import find, forget, named_target
+from tilewright.tools.inspect import specialize
 from tilewright_amd.architectures import ARCHITECTURES
 from tilewright_amd.host import devices
 from tilewright_amd.host.driver_table import ENTRIES
+from tilewright_amd.lower import lower
 from tilewright_amd.target import TRIPLE
 from tilewright_amd.toolchain.resources import usage_of
 
@@ -130,3 +134,21 @@ def test_kernels_run_on_every_chip_of_an_instruction_set(arch: str) -> None:
     assert f"amdgcn-amd-amdhsa--{arch}" in str(code.stages["amdgcn"])
     launched(code, [x, y, out, 1000], (4,), schedule="random")
     np.testing.assert_array_equal(out, x + y)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"warp_size": 64}, "cpu 'gfx942', not ''"),
+        ({"cpu": "gfx942"}, "warp_size 64, not 1"),
+        ({"cpu": "gfx942", "warp_size": 64}, "limit shared_memory"),
+    ],
+)
+def test_an_incomplete_target_is_refused_before_code_generation(
+    given: dict[str, Any], reason: str
+) -> None:
+    backend = registry().get("amd")
+    found = specialize(kernels.where_programs_are, "*i32", {}, backend, {})
+    module = build_module(found, backend, named_target(backend, "gfx942"))
+    with pytest.raises(LoweringError, match=reason):
+        lower(module, Target("amd", "gfx942", kind="hip", **given), found.options)

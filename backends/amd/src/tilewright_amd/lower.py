@@ -14,10 +14,11 @@ from typing import Any
 
 from tilewright.errors import LoweringError, OutOfResources
 from tilewright.ir.core import Module
+from tilewright.plugins.complete_target import check_complete
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.runtime.storage.files import write_whole
 from tilewright.simt.target.launch_options import check_portable, configuration_text, refuse_externs
-from tilewright_amd.architectures import MFMA, architecture
+from tilewright_amd.architectures import MFMA, architecture, target_of
 from tilewright_amd.codegen.kernel_state import KernelState
 from tilewright_amd.manifest import OPTIONS
 from tilewright_amd.target import SCHEDULE_HINTS, TRIPLE, GcnTarget
@@ -57,7 +58,7 @@ def lower(
 
     Raises:
         LoweringError: an operation cannot be lowered (the message has the operation and its
-            location), or an option is out of range.
+            location), an option is out of range, or the target is incomplete.
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.llvm.codegen.compile import assembly, assembly_and_object, set_option
@@ -65,6 +66,7 @@ def lower(
     from tilewright.simt.dialect.attributes import SHARED_BYTES, WARPS, notes_of
     from tilewright.simt.report import report
 
+    check_complete(target, target_of(architecture(target.arch)))
     machine = GcnTarget(target, options)
     check_options(module.kernel.name, options, machine)
     refuse_externs(module)

@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.errors import LoweringError
+from tilewright.plugins.complete_target import check_complete
 from tilewright.plugins.manifest import Target
 
 if TYPE_CHECKING:
@@ -110,7 +112,26 @@ def target_of(row: Architecture, driver: int = 0) -> Target:
 
     With ``driver`` 0, the PTX version is not limited.
     """
-    ptx = row.ptx if not driver else max(row.min_ptx, min(row.ptx, ptx_of_driver(driver)))
+    return _target(
+        row, row.ptx if not driver else max(row.min_ptx, min(row.ptx, ptx_of_driver(driver)))
+    )
+
+
+def check_target(target: Target) -> None:
+    """Check that a target is complete, before code is generated for it.
+
+    Raises:
+        LoweringError: it is not, or there is no code for its architecture.
+    """
+    row = ARCHITECTURES.get(target.arch)
+    if row is None:
+        raise LoweringError(
+            f"there is no code for {target.arch!r}; targets are {', '.join(ARCHITECTURES)}"
+        )
+    check_complete(target, _target(row, row.min_ptx))
+
+
+def _target(row: Architecture, ptx: int) -> Target:
     limits = {
         "shared_memory": row.shared_memory,
         "registers": 65536,

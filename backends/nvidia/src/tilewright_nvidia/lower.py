@@ -13,7 +13,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DescriptorType
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright.simt.target.launch_options import check_portable, configuration_text
-from tilewright_nvidia.architectures import ARCHITECTURES
+from tilewright_nvidia.architectures import ARCHITECTURES, check_target
 from tilewright_nvidia.async_copy.tma import TensorMaps
 from tilewright_nvidia.codegen.kernel_state import KernelState
 from tilewright_nvidia.manifest import OPTIONS
@@ -56,7 +56,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
 
     Raises:
         LoweringError: an operation cannot be lowered (the message has the operation and its
-            location), or an option is out of range.
+            location), an option is out of range, or the target is incomplete.
         OutOfResources: a program needs more than the target has.
     """
     from tilewright.simt.compile import compile_with_state
@@ -65,6 +65,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     from tilewright.simt.report import report
     from tilewright.simt.target.externs import libraries_called
 
+    check_target(target)
     check_options(module.kernel.name, options)
     libraries = libraries_called(module, options.get("extern_libs"), TRIPLE)
     timings: dict[str, float] = {}
