@@ -83,6 +83,29 @@ def test_only_the_values_that_differ_are_merged(source: Any) -> None:
     assert len(branch.results) == 1
 
 
+def test_a_variable_that_both_sides_set_to_one_value_has_that_value(source: Any) -> None:
+    made = source(
+        """
+        @jit
+        def kernel(out, a, b, n):
+            x = a
+            if n > 3:
+                x = b
+            else:
+                x = b
+            tl.store(out, x)
+            if n > 3:
+                y = a
+            else:
+                y = a
+            tl.store(out + 1, y)
+        """
+    )
+    out = np.zeros(2, np.int32)
+    made.run([out, 5, 7, 3], out="*i32", a="i32", b="i32", n="i32")
+    assert out.tolist() == [7, 5]
+
+
 def test_a_tensor_of_one_element_is_a_condition_with_a_warning(source: Any) -> None:
     made = source(
         """

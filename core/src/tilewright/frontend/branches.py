@@ -178,16 +178,22 @@ def merge(
     g.locate(node)
     before, a, b = g.scope, then.scope, other.scope
     joined: list[tuple[str, Any, Any]] = []
+    # variables to which both sides assign one value, such as that of another variable
+    alike: Scope = {}
     for name, value in a.items():
         against = b.get(name, _MISSING)
-        if against is not value and not is_hidden(name):
+        if is_hidden(name):
+            continue
+        if against is not value:
             joined.append((name, value, against))
+        elif before.get(name, _MISSING) is not value:
+            alike[name] = value
     joined.extend(
         (name, _MISSING, value)
         for name, value in b.items()
         if name not in a and not is_hidden(name)
     )
-    after = dict(before)
+    after = {**before, **alike}
     yields = _Yields(g, node, then, other)
     for name, mine, theirs in joined:
         if live is not None and name not in live:
