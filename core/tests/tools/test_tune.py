@@ -209,6 +209,37 @@ def test_a_kernel_without_configurations_takes_those_of_the_command_line(run, fi
     assert code == 0 and ", 1 configurations in" in out and "has no @autotune" in out
 
 
+def test_a_derivative_is_tuned_as_a_whole(run, file):
+    file.write_text(
+        KERNELS
+        + """
+adjoint = tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 64})], key=["n"])(
+    tw.vjp(plain, outputs="out", wrt=("x", "scale"))
+)
+"""
+    )
+    arrays = ", ".join(f"{name}=fp32[n]" for name in ("x", "out", "d_out", "d_x"))
+    arguments = f"{arrays}, d_scale=fp32[1], n=1000, scale=0.5"
+    code, out, err = run(
+        "tune",
+        f"{file}:adjoint",
+        "--arguments",
+        arguments,
+        "--grid",
+        "cdiv(n, BLOCK)",
+        "--json",
+    )
+    assert code == 0, err
+    (outcome,) = json.loads(out)
+    assert set(outcome["timings"]) == {config_text(Config({"BLOCK": block})) for block in (16, 64)}
+    adjoint = tune_job.find_decorated(f"{file}:adjoint")[2]
+    x, dx, d_scale = np.arange(1000, dtype="f4"), np.empty(1000, "f4"), np.empty(1, "f4")
+    cotangents = {"d_out": np.ones_like(x), "d_x": dx, "d_scale": d_scale}
+    adjoint[lambda meta: (-(-1000 // meta["BLOCK"]),)](x, dx.copy(), 1000, 0.5, **cotangents)
+    assert (dx == 0.5).all() and d_scale[0] == 499500
+    assert adjoint.bench_time == 0.0 and len(adjoint.configs_timings) == 2
+
+
 def test_configurations_with_other_bits_are_left_out(run, file):
     file.write_text(
         KERNELS

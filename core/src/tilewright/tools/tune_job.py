@@ -185,7 +185,7 @@ def measure(
             f"{', '.join(tuner.arg_names)}"
         )
     positional: list[Any] = []
-    for name in tuner.arg_names:
+    for name in tuner.base_kernel.arg_names:  # a derivative takes more, by keyword
         if name not in values:
             break
         positional.append(values[name])

@@ -12,13 +12,21 @@ def set_to_zero(array: Any) -> None:
     """Set all elements to 0.
 
     Raises:
-        TypeError: it is no array.
+        TypeError: it is no array, or neither its library nor a backend can write to it.
     """
-    _need_array(array, "reset_to_zero")
     if hasattr(array, "zero_"):
         array.zero_()
-    else:
+        return
+    if hasattr(array, "__setitem__"):
         array[...] = 0
+        return
+    if not is_array(array):
+        _need_array(array, "reset_to_zero")
+    view = view_of(array)
+    memory = None if view is None else memory_of(view.device)
+    if view is None or memory is None:
+        raise TypeError(f"a {type(array).__name__} has no way to set its elements to zero")
+    memory.copy_to_device(view, memoryview(bytes(view.nbytes)))
 
 
 def clone(array: Any) -> Any:

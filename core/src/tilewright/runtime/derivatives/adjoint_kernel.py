@@ -17,8 +17,8 @@ from tilewright.ir.core import Module
 from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
+from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.derivative_arguments import (
-    OwnParameters,
     check_apart,
     copied_like,
     scalars_of,
@@ -63,6 +63,16 @@ class AdjointKernel(DerivativeKernel):
         self.accumulate, self.deterministic = accumulate, deterministic
         self.tape, self.tape_limit = tape, tape_limit
 
+    @property
+    def record_mark(self) -> str:
+        return request_text(
+            vjp=self.outputs,
+            wrt=self.wrt,
+            saved=self.saved,
+            accumulate=self.accumulate,
+            deterministic=self.deterministic,
+        )
+
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         plan = plans.get("vjp")
         if plan is None:
@@ -70,6 +80,12 @@ class AdjointKernel(DerivativeKernel):
         if not warmup:
             plan.launch(self, launch)
         return plan.variant(self, launch).adjoint.kernel
+
+    def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
+        plan = plans.get("vjp")
+        if plan is None:
+            plan = plans["vjp"] = _AdjointPlan(self, launch)
+        return [plan.selection(self, launch)]
 
 
 class _AdjointPlan:
@@ -91,22 +107,44 @@ class _AdjointPlan:
 
     def variant(self, kernel: AdjointKernel, launch: BoundLaunch) -> _Variant:
         """Return the compiled adjoint of a launch, which writes as the launch's sizes allow."""
+        modes = self._modes_at(kernel, launch)
+        key = tuple(modes.values())
+        variant = self._variants.get(key)
+        if variant is None:
+            selected = self._selection(kernel, launch, modes)
+            variant = self._variants[key] = _Variant(kernel, launch, self._source, selected)
+        return variant
+
+    def selection(self, kernel: AdjointKernel, launch: BoundLaunch) -> Selected:
+        """Return the selection of a launch's adjoint, which is not compiled."""
+        return self._selection(kernel, launch, self._modes_at(kernel, launch))
+
+    def _modes_at(self, kernel: AdjointKernel, launch: BoundLaunch) -> dict[str, str]:
+        """Return how a launch writes each gradient."""
         numbers = scalars_of(launch.named)
         numbers.update((f"num_programs({axis})", size) for axis, size in enumerate(launch.grid))
         found = {name: mode.at(numbers) for name, mode in self._modes.items()}
         if kernel.deterministic:
             _refuse_atomics(kernel, found)
-        modes = {
+        return {
             name: "add" if kernel.accumulate and mode.mode == "store" else mode.mode
             for name, mode in found.items()
         }
-        key = tuple(modes.values())
-        variant = self._variants.get(key)
-        if variant is None:
-            variant = self._variants[key] = _Variant(
-                kernel, launch, self._parameters, self._source, modes
-            )
-        return variant
+
+    def _selection(
+        self, kernel: AdjointKernel, launch: BoundLaunch, modes: Mapping[str, str]
+    ) -> Selected:
+        parts: dict[str, Any] = {
+            "outputs": kernel.outputs,
+            "wrt": kernel.wrt,
+            "saved": kernel.saved,
+            "modes": modes,
+            "elements": self._parameters.elements,
+            "facts": self._parameters.facts,
+            "prefix": kernel.prefix,
+        }
+        derive = partial(adjoint_of, request=AdjointRequest(**parts))
+        return kernel.selection(launch, f"vjp {request_text(**parts)}", derive)
 
     def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
         """Prepare memory, and launch the adjoint."""
@@ -151,33 +189,9 @@ class _Variant:
     """
 
     def __init__(
-        self,
-        kernel: AdjointKernel,
-        launch: BoundLaunch,
-        parameters: OwnParameters,
-        source: Module,
-        modes: Mapping[str, str],
+        self, kernel: AdjointKernel, launch: BoundLaunch, source: Module, selected: Selected
     ) -> None:
-        request = AdjointRequest(
-            kernel.outputs,
-            kernel.wrt,
-            kernel.saved,
-            modes,
-            parameters.elements,
-            parameters.facts,
-            kernel.prefix,
-        )
-        text = request_text(
-            outputs=kernel.outputs,
-            wrt=kernel.wrt,
-            saved=kernel.saved,
-            modes=modes,
-            elements=parameters.elements,
-            facts=parameters.facts,
-            prefix=kernel.prefix,
-        )
-        compiled = kernel.compiled(launch, f"vjp {text}", partial(adjoint_of, request=request))
-        self.adjoint = DerivedPlan(compiled, launch)
+        self.adjoint = DerivedPlan(kernel.compiled(selected), launch)
         self.tape: TapeMemory | None = None
         loops = {
             tape.loop
@@ -199,7 +213,8 @@ class _Variant:
             count = ScalarSlice(counted, TRIPS_OUT, lambda trips: int(trips[0]))
         else:
             name = f"trips {request_text(loops=frozenset(loops))}"
-            count = DerivedPlan(kernel.compiled(launch, name, derive), launch)
+            counter = kernel.compiled(kernel.selection(launch, name, derive))
+            count = DerivedPlan(counter, launch)
         self.tape = TapeMemory(count, self.adjoint.own, kernel.tape_limit)
 
 

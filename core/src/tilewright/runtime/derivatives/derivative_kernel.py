@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.forks import setting_up
 from tilewright.ir.core import Module
+from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.compile import compile_kernel
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.compiler.specialize import value_picker
@@ -26,6 +27,7 @@ from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.launch.kernel_interface import KernelInterface
 from tilewright.runtime.preparation import Preparation
+from tilewright.runtime.storage.artifact import Artifact
 
 
 class BoundLaunch(NamedTuple):
@@ -54,7 +56,8 @@ class DerivativeKernel(KernelInterface, ABC):
     """A kernel that is derived from another one, and launched with its grid and arguments.
 
     Attributes:
-        base_kernel: the kernel that it is derived from.
+        fn: what it is derived from: the kernel, or autotuners and heuristics around it.
+        base_kernel: the innermost kernel.
         prefix: begins the names of the arguments that it takes beside the kernel's.
         names: the kernel's parameters that those are about.
     """
@@ -65,23 +68,15 @@ class DerivativeKernel(KernelInterface, ABC):
         """Derive.
 
         Args:
-            kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
+            kernel: a kernel of ``tilewright.jit``, or of the Triton shim, or autotuners and
+                heuristics around one.
             kind: ``vjp`` or ``jvp``.
             roles: what parameters are -> their names.
 
         Raises:
             DefinitionError: it is no kernel, or has no such parameter.
         """
-        if not isinstance(kernel, JITFunction):
-            raise DefinitionError(
-                with_help(
-                    f"{kind} is of a kernel of tilewright.jit, not of a {type(kernel).__name__}",
-                    "pass the kernel within the autotuner or heuristics, and the values that they "
-                    "would choose by keyword"
-                    if hasattr(kernel, "base_kernel")
-                    else "",
-                )
-            )
+        self.fn, kernel = kernel, _innermost(kernel, kind)
         for role, names in roles.items():
             for name in names:
                 require_parameter(kernel, role, name)
@@ -90,6 +85,7 @@ class DerivativeKernel(KernelInterface, ABC):
         self.arg_names = [*kernel.arg_names, *(f"{prefix}{name}" for name in self.names)]
         self.__name__ = f"{kernel.__name__}_{kind}"
         self._plans: dict[Any, Any] = {}
+        self._kernels: dict[Any, CompiledKernel] = {}
         self._lock = threading.RLock()
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **keywords: Any) -> Any:
@@ -104,6 +100,8 @@ class DerivativeKernel(KernelInterface, ABC):
         """
         own = taken(keywords, self.prefix, self.names, self.__name__)
         kernel = self.base_kernel
+        if self.fn is not kernel:
+            keywords = self.fn.chosen_keywords(grid, args, keywords)
         bound, kinds, options = kernel.bind(*args, **keywords)
         choice, own_kinds = backend_choice.current.get(), kinds_of_own(own)
         key = (*kinds, choice, *options.items(), "own", *own_kinds, *self._variant())
@@ -126,6 +124,9 @@ class DerivativeKernel(KernelInterface, ABC):
         launch = BoundLaunch(bound, named, sizes, own, own_kinds, originals, selected)
         if not warmup:
             check_layouts(own, originals)
+        elif (collected := parallel_compile.collecting.get()) is not None:
+            collected += [(self, one) for one in self._selections(launch, plans)]
+            return None
         return self._run(launch, plans, warmup)
 
     def _variant(self) -> tuple[Any, ...]:
@@ -140,15 +141,23 @@ class DerivativeKernel(KernelInterface, ABC):
             plans: what was prepared for these kinds of arguments.
         """
 
+    @abstractmethod
+    def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
+        """Return the selections of the kernels that a launch needs, without compiling them.
+
+        Args:
+            plans: what was prepared for these kinds of arguments.
+        """
+
     def parameters(self, launch: BoundLaunch) -> OwnParameters:
         """Return the types of the derivative's own parameters."""
         devices = launch.selected.signature.devices
         return OwnParameters(launch.own, launch.kinds, launch.originals, devices)
 
-    def compiled(
+    def selection(
         self, launch: BoundLaunch, name: str, derive: Callable[[Module], Module]
-    ) -> CompiledKernel:
-        """Compile a kernel that is derived from this launch's, or find it in the disk cache.
+    ) -> Selected:
+        """Return the selection of a kernel that is derived from a launch's.
 
         Args:
             name: identifies ``derive`` completely.
@@ -164,11 +173,61 @@ class DerivativeKernel(KernelInterface, ABC):
             module.functions.clear()
             module.functions.update(derived.functions)
 
-        specialization = replace(selected.specialization, before_passes=Preparation(name, run))
-        artifact = compile_kernel(specialization, selected.backend, selected.target)
-        return CompiledKernel(
-            artifact, specialization, selected.backend, selected.target, selected.device
+        preparation = Preparation(name, run)
+        return selected._replace(
+            specialization=replace(selected.specialization, before_passes=preparation)
         )
+
+    def compiled(self, selected: Selected) -> CompiledKernel:
+        """Return the kernel of a selection, from memory, the disk cache or the compiler."""
+        found = self._kernels.get(self._key(selected))
+        if found is None:
+            artifact = compile_kernel(selected.specialization, selected.backend, selected.target)
+            found = self.adopt(artifact, selected)
+        return found
+
+    def is_compiled(self, selected: Selected) -> bool:
+        """Return whether a selection's kernel is in memory."""
+        return self._key(selected) in self._kernels
+
+    def adopt(self, compiled: Artifact | bytes, selected: Selected) -> CompiledKernel:
+        """Adopt the kernel of a selection that a compile job compiled, here or elsewhere."""
+        found = self._kernels[self._key(selected)] = CompiledKernel(
+            parallel_compile.artifact_of(compiled),
+            selected.specialization,
+            selected.backend,
+            selected.target,
+            selected.device,
+        )
+        return found
+
+    def _key(self, selected: Selected) -> tuple[Any, ...]:
+        preparation = selected.specialization.before_passes
+        assert preparation is not None
+        plain = replace(selected.specialization, before_passes=None)
+        key = self.base_kernel.policy.key(selected._replace(specialization=plain))
+        return selected.place, key, preparation.name
+
+
+def _innermost(kernel: Any, kind: str) -> JITFunction:
+    """Return the kernel within autotuners and heuristics.
+
+    Args:
+        kind: what is derived from it, for errors.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    found = kernel
+    while isinstance(found, KernelInterface) and not isinstance(
+        found, JITFunction | DerivativeKernel
+    ):
+        found = getattr(found, "fn", None)
+    if not isinstance(found, JITFunction):
+        raise DefinitionError(
+            f"{kind} is of a kernel of tilewright.jit, not of a {type(found).__name__}"
+        )
+    return found
 
 
 def require_parameter(kernel: JITFunction, role: str, name: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.derivatives.forward_mode import TangentRequest
 from tilewright.derivatives.forward_mode import jvp as tangents_of
 from tilewright.errors import LaunchError
+from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.derivative_kernel import (
     BoundLaunch,
     DerivativeKernel,
@@ -27,6 +28,10 @@ class TangentKernel(DerivativeKernel):
         super().__init__(kernel, "jvp", prefix, {"inputs": inputs, "outputs": outputs})
         self.inputs, self.outputs = inputs, outputs
 
+    @property
+    def record_mark(self) -> str:
+        return request_text(jvp=self.outputs, inputs=self.inputs)
+
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         plan = plans.get("jvp")
         if plan is None:
@@ -39,7 +44,13 @@ class TangentKernel(DerivativeKernel):
             plan(launch, own)
         return plan.kernel
 
+    def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
+        return [self._selection(launch)]
+
     def _plan(self, launch: BoundLaunch) -> DerivedPlan:
+        return DerivedPlan(self.compiled(self._selection(launch)), launch)
+
+    def _selection(self, launch: BoundLaunch) -> Selected:
         parameters = self.parameters(launch)
         for name, (value, _) in launch.originals.items():
             if isinstance(value, int | float) and name in parameters.elements:
@@ -55,7 +66,7 @@ class TangentKernel(DerivativeKernel):
             prefix=self.prefix,
         )
         derive = partial(tangents_of, request=request)
-        return DerivedPlan(self.compiled(launch, f"jvp {text}", derive), launch)
+        return self.selection(launch, f"jvp {text}", derive)
 
 
 def jvp(

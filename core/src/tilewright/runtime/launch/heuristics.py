@@ -66,6 +66,13 @@ class Heuristics(KernelInterface):
             return fn[grid](*args, **kwargs)
         return fn.run(*args, grid=grid, warmup=False, **kwargs)
 
+    def chosen_keywords(
+        self, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        found = dict(keywords)
+        self._compute(args, found)
+        return super().chosen_keywords(grid, args, found)
+
     def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compute the values and add them to the keywords of a launch."""
         named = dict(zip(self.arg_names, args, strict=False))

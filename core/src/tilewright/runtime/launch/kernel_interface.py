@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,21 @@ class KernelInterface:
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on ``grid``; with ``warmup`` compile only."""
         raise NotImplementedError(f"{type(self).__name__} must define run()")
+
+    @property
+    def record_mark(self) -> str:
+        """Part of the keys of tuning records: what distinguishes this from its innermost kernel."""
+        inner = getattr(self, "fn", None)
+        return inner.record_mark if isinstance(inner, KernelInterface) else ""
+
+    def chosen_keywords(
+        self, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the keywords with which a launch reaches the innermost kernel."""
+        inner = getattr(self, "fn", None)
+        if isinstance(inner, KernelInterface):
+            return inner.chosen_keywords(grid, args, keywords)
+        return dict(keywords)
 
     #: The built-in ``run`` of a class. Launches bypass it, and call ``run`` only where a subclass
     #: or a program has overridden it.

@@ -27,6 +27,7 @@ from tilewright.errors import (
 )
 from tilewright.runtime import tuning_records
 from tilewright.runtime.arguments.array_copies import clone, copy_into, set_to_zero
+from tilewright.runtime.arguments.array_protocols import is_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.config import Config as Config
@@ -279,6 +280,43 @@ class Autotuner(KernelInterface):
                 config.pre_hook({**nargs, **kwargs, **added})
             return self.fn[grid](*args, **{**added, **kwargs})
 
+    def chosen_keywords(
+        self, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the keywords of a launch with the best configuration, tuning first where needed.
+
+        What the launch itself sets takes the configuration's place: where it sets all that
+        configurations set, nothing is tuned. Arrays are left as they were, also those that tuning
+        sets to zero, and hooks of configurations are not called, which may clear results.
+        """
+        found = dict(keywords)
+        choices = {name for config in self.configs for name in config.kwargs}
+        if not choices or not choices <= found.keys():
+            rest = {name: value for name, value in found.items() if name not in choices}
+            found = {**self._best_kept(grid, args, rest).all_kwargs(), **found}
+        return super().chosen_keywords(grid, args, found)
+
+    def _best_kept(self, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Config:
+        """Return the best configuration, and leave all arrays as they were."""
+        with self._arguments(args) as nargs:
+            named = {**nargs, **kwargs}
+            if self.takes_the_only_one() or self._is_tuned(named):
+                return self._best(args, grid, kwargs)
+            names = named if self.user_defined_pre_hook else self.reset_to_zero
+            arrays = [named[name] for name in names if is_array(named.get(name))]
+            saved = [clone(array) for array in arrays]
+            try:
+                return self._best(args, grid, kwargs)
+            finally:
+                for array, values in zip(arrays, saved, strict=True):
+                    copy_into(array, values)
+
+    def _is_tuned(self, named: Mapping[str, Any]) -> bool:
+        try:
+            return self.tuning_key(named) in self.cache
+        except TypeError:  # not hashable, which the tuning explains
+            return False
+
     def takes_the_only_one(self) -> bool:
         """Return whether the only configuration is taken unmeasured."""
         return (
@@ -485,6 +523,7 @@ class Autotuner(KernelInterface):
             return None
         marks = [tuning_keys.bits_text(place)] if self.invariant else []
         marks += ["check=exact"] if self._is_checked() else []
+        marks += [self.record_mark] if self.record_mark else []
         return found._replace(key=";".join((found.key, *marks)))
 
     # -- invariant tunings
