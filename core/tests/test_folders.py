@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from source_trees import nodes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SIMT = ROOT / "core" / "src" / "tilewright" / "simt"
@@ -339,7 +340,7 @@ class Import(NamedTuple):
 
 @functools.cache
 def all_imports(text: str) -> list[Import]:
-    nodes, lines = list(ast.walk(ast.parse(text))), text.split("\n")
+    nodes, lines = nodes_of(text), text.split("\n")
     handed_in = {
         id(node)
         for block in nodes

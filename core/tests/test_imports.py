@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from source_trees import nodes_of, tree_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DISTRIBUTIONS = {
@@ -57,8 +58,8 @@ def modules() -> Mapping[str, Path]:
 
 
 @functools.cache
-def tree_of(module: str) -> ast.Module:
-    return ast.parse(modules()[module].read_text())
+def text_of(module: str) -> str:
+    return modules()[module].read_text()
 
 
 def lazy_imports(tree: ast.Module) -> ast.FunctionDef | None:
@@ -81,26 +82,21 @@ def is_import_call(node: ast.AST) -> bool:
     ) in ("import_module", "__import__")
 
 
-def computed_imports(tree: ast.Module) -> list[int]:
+def computed_imports(text: str) -> list[int]:
     """The lines that import a module whose name is not written there, but for those of a lazy
     package, whose names :func:`imports_of` sees."""
-    lazy = lazy_imports(tree)
+    if "import_module" not in text and "__import__" not in text:
+        return []
+    lazy = lazy_imports(tree_of(text))
     seen = {id(node) for node in ast.walk(lazy)} if lazy is not None else set()
     calls = [
         node
-        for node in ast.walk(tree)
+        for node in nodes_of(text)
         if isinstance(node, ast.Call) and is_import_call(node) and id(node) not in seen
     ]
     return [
         call.lineno for call in calls if not call.args or not isinstance(call.args[0], ast.Constant)
     ]
-
-
-@functools.cache
-def nodes_of(module: str) -> tuple[ast.AST, ...]:
-    """All nodes of a module's tree. They are looked at several times, and to walk a tree takes
-    long."""
-    return tuple(ast.walk(tree_of(module)))
 
 
 @functools.cache
@@ -111,8 +107,8 @@ def imports_of(module: str) -> tuple[Import, ...]:
 
 
 def _imports_of(module: str) -> Iterator[Import]:
-    lazy = lazy_imports(tree_of(module)) is not None
-    for node in nodes_of(module):
+    lazy = lazy_imports(tree_of(text_of(module))) is not None
+    for node in nodes_of(text_of(module)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno} imports relatively"
             if node.module in modules():
@@ -229,23 +225,23 @@ def test_no_circle_of_imports_is_larger_than_one_can_read() -> None:
     ],
 )
 def test_computed_imports_are_found(text: str, lines: list[int]) -> None:
-    assert computed_imports(ast.parse(text)) == lines
+    assert computed_imports(text) == lines
 
 
 def unexplained_imports(text: str) -> list[int]:
     """Return the lines of computed imports without a comment above or in their function."""
-    tree, lines = ast.parse(text), text.split("\n")
+    computed, lines = computed_imports(text), text.split("\n")
+    if not computed:
+        return []
     explained = {
         line
-        for node in ast.walk(tree)
+        for node in nodes_of(text)
         if isinstance(node, ast.FunctionDef)
         and any(map(COMPUTED.search, lines[node.lineno - 1 : node.end_lineno]))
         for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
     }
     return [
-        line
-        for line in computed_imports(tree)
-        if line not in explained and not COMPUTED.search(lines[line - 2])
+        line for line in computed if line not in explained and not COMPUTED.search(lines[line - 2])
     ]
 
 
@@ -264,7 +260,7 @@ def test_computed_imports_are_explained_in_place(text: str, lines: list[int]) ->
 
 def test_imports_can_be_read_in_the_sources() -> None:
     """A loop over ``import_module(f"package.{name}")`` would hide a circle from the test above."""
-    texts = {module: file.read_text() for module, file in modules().items()}
+    texts = {module: text_of(module) for module in modules()}
     wrong = [
         f"{module}:{line} imports a module whose name is computed: write the import, or have a "
         "table handed in; a comment `# computed: ...` says who else names the module"
@@ -274,7 +270,7 @@ def test_imports_can_be_read_in_the_sources() -> None:
     wrong += [
         f"{module} imports nothing by a computed name: its comment is not needed"
         for module, text in texts.items()
-        if COMPUTED.search(text) and not computed_imports(tree_of(module))
+        if COMPUTED.search(text) and not computed_imports(text)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -287,7 +283,7 @@ def private_names(module: str) -> Iterator[str]:
     """The private names of other modules that a module imports or takes of a module that it
     imported; private modules belong to the folder they are in."""
     aliases: dict[str, str] = {}
-    for node in nodes_of(module):
+    for node in nodes_of(text_of(module)):
         if isinstance(node, ast.ImportFrom) and node.module in modules():
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -312,7 +308,7 @@ def private_names(module: str) -> Iterator[str]:
             for owner in owners
             if not f"{module}.".startswith(f"{owner}.")
         )
-    for node in nodes_of(module):
+    for node in nodes_of(text_of(module)):
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)

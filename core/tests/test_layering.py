@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from source_trees import nodes_of
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
 
@@ -134,7 +135,7 @@ def modules(package: str) -> list[Path]:
 def imported_packages(file: Path) -> set[str]:
     """The packages of the core that a file imports."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file.read_text()):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = (
@@ -214,7 +215,7 @@ def backends_imported(file: Path, own: str = "tilewright") -> list[int]:
     found, text = [], file.read_text()
     if not re.search(rf"import.*\btilewright_|from (?!{own}\b)tilewright_", text):
         return []
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         names = (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)

@@ -8,12 +8,13 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from token import NAME
 from typing import NamedTuple
 
 import pytest
+from source_trees import nodes_of, tree_of
 
 from tilewright.ir.core import Operation
 from tilewright.simt.dialect.ops import SIMT_TABLE
@@ -24,16 +25,19 @@ SHIM = "tilewright/compat/triton/"
 
 
 class Source(NamedTuple):
-    """A module: the folder of its distribution, its path in there, its lines and its tree."""
+    """A module: the folder of its distribution, and its path and its text in there."""
 
     distribution: str
     path: str
-    lines: tuple[str, ...]
-    tree: ast.Module
+    text: str
 
     @property
     def stem(self) -> str:
         return Path(self.path).stem
+
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return nodes_of(self.text)
 
 
 @functools.cache
@@ -43,7 +47,7 @@ def sources() -> tuple[Source, ...]:
         for file in sorted(folder.rglob("*.py")):
             text, path = file.read_text(), str(file.relative_to(folder))
             distribution = str(folder.relative_to(ROOT))
-            found.append(Source(distribution, path, tuple(text.split("\n")), ast.parse(text)))
+            found.append(Source(distribution, path, text))
     return tuple(found)
 
 
@@ -133,7 +137,7 @@ def test_no_two_files_of_a_package_have_the_same_name() -> None:
 
 def classes() -> Counter[str]:
     core = [source for source in named_by_us() if source.distribution == "core/src"]
-    nodes = (node for source in core for node in ast.walk(source.tree))
+    nodes = (node for source in core for node in source.nodes)
     return Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
 
 
@@ -203,12 +207,19 @@ def words_of(text: str) -> list[str]:
 
 
 def occurrences(text: str) -> Counter[str]:
+    """Count the words of the tables in the names and prose of a module, without others' words."""
+    found = words_in(text)
+    return words_in(FOREIGN.sub(" ", text)) if found else found
+
+
+def words_in(text: str) -> Counter[str]:
     """Count the words of the tables in the names and prose of a module."""
-    text = FOREIGN.sub(" ", text)
     words = Counter(words_of(text))
-    phrases = ((one, len(phrase.findall(text))) for one, phrase in PHRASES.items())
-    found = Counter({one: words[one] for one in WORDS}) + Counter(dict(phrases))
-    return found + matmul_words(text)
+    found = Counter({one: words[one] for one in WORDS if words[one]})
+    for one, phrase in PHRASES.items():
+        if words[one.partition(" ")[0]]:
+            found[one] += len(phrase.findall(text))
+    return +found + matmul_words(text)
 
 
 def matmul_words(text: str) -> Counter[str]:
@@ -245,7 +256,7 @@ def test_the_sources_use_the_words_of_the_field() -> None:
     wrong = [
         f"{source.path}: {word} (say {(WORDS | MATMUL_WORDS)[word]})"
         for source in named_by_us()
-        for word in occurrences("\n".join(source.lines))
+        for word in occurrences(source.text)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -254,6 +265,8 @@ def test_the_sources_use_the_words_of_the_field() -> None:
 
 #: Columns that a line has at most.
 COLUMNS = 100
+#: Nodes that have docstrings.
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 #: The beginnings of relative clauses.
 RELATIVE = re.compile(r"(What|Which|Whether|Who|How|That)\b")
 
@@ -266,8 +279,8 @@ def titles() -> list[tuple[str, str, int]]:
 
 def _titles() -> Iterator[tuple[str, str, int]]:
     for source in sources():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        for node in source.nodes:
+            if isinstance(node, DOCUMENTED):
                 doc = ast.get_docstring(node, clean=False)
                 if doc:
                     yield (
@@ -300,7 +313,7 @@ def test_lines_are_short() -> None:
     wrong = [
         f"{source.path}:{number}"
         for source in sources()
-        for number, line in enumerate(source.lines, start=1)
+        for number, line in enumerate(source.text.split("\n"), start=1)
         if len(line) > COLUMNS
     ]
     assert not wrong, f"lines of more than {COLUMNS} columns: {wrong}"
@@ -363,7 +376,7 @@ def listed(value: ast.expr | None) -> list[object]:
     return []
 
 
-def name_lists(tree: ast.Module) -> Iterator[str]:
+def name_lists(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the variables and constants whose value lists two and more names of operations.
 
     A list that has a name is one to tell operations apart by, and a new operation is missing from
@@ -371,7 +384,7 @@ def name_lists(tree: ast.Module) -> Iterator[str]:
     are data where a rule states them: as arguments (what a rewrite matches, what a decomposition
     leaves) and in dictionaries, which say something of each.
     """
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             names = listed(node.value)
             if len(names) > 1 and all(name in SIMT_TABLE for name in names):
@@ -379,9 +392,9 @@ def name_lists(tree: ast.Module) -> Iterator[str]:
                 yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def name_comparisons(tree: ast.Module) -> Iterator[int]:
+def name_comparisons(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Lines that compare ``.name`` with the name of an operation that has a class of its own."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Compare) and getattr(node.left, "attr", "") == "name":
             (other, *_) = node.comparators
             if any(operation_class(name) for name in listed(other)):
@@ -405,7 +418,7 @@ def name_comparisons(tree: ast.Module) -> Iterator[int]:
     ],
 )
 def test_lists_of_names_are_found(text: str, found: bool) -> None:
-    assert bool(list(name_lists(ast.parse(text)))) == found
+    assert bool(list(name_lists(nodes_of(text)))) == found
 
 
 @pytest.mark.parametrize(
@@ -420,14 +433,14 @@ def test_lists_of_names_are_found(text: str, found: bool) -> None:
     ],
 )
 def test_comparisons_of_names_are_found(text: str, found: bool) -> None:
-    assert bool(list(name_comparisons(ast.parse(text)))) == found
+    assert bool(list(name_comparisons(nodes_of(text)))) == found
 
 
 def test_operations_are_classified_by_traits() -> None:
     wrong = [
         f"{source.distribution}: {name}"
         for source in named_by_us()
-        for name in name_lists(source.tree)
+        for name in name_lists(source.nodes)
     ]
     assert not wrong, f"lists of operations' names, for which traits or classes stand: {wrong}"
 
@@ -437,7 +450,7 @@ def test_operations_are_told_apart_by_their_classes() -> None:
         f"{source.path}:{line}"
         for source in named_by_us()
         if source.distribution != "conformance/src"
-        for line in name_comparisons(source.tree)
+        for line in name_comparisons(source.nodes)
     ]
     assert not wrong, f"use isinstance: {wrong}"
 
@@ -447,7 +460,7 @@ def targets() -> Iterator[ast.ClassDef]:
     nodes = [
         (node, "/target/capabilities/" in source.path)
         for source in sources()
-        for node in source.tree.body
+        for node in tree_of(source.text).body
     ]
     bases = {
         node: {getattr(base, "id", "") for base in node.bases}

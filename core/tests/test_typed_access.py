@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from source_trees import nodes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +38,7 @@ def untyped(source: str) -> Iterator[int]:
     ``attributes["name"]`` or ``operands[literal]``. An attribute with a dot in its name is a note
     of who lowers the module, which no class has. What is written is not read; and a type rule is
     asked, of a ``shape``, before there is an operation."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         match node:
             case ast.Call(
                 func=ast.Attribute(attr="attribute" | "operand" | "group"),
