@@ -17,8 +17,8 @@ import pytest
 from tilewright.errors import AutotunerError
 from tilewright.plugins.registry import registry
 from tilewright.runtime import shipped_records
+from tilewright.runtime.compiler.config import Config, config_text
 from tilewright.runtime.devices import device_registry
-from tilewright.runtime.tuning.autotune import Config, config_text
 from tilewright.tools import tune_fleet, tune_job
 from tilewright.tools.launch_arguments import on_device, parsed
 from tilewright.tools.tune import given_configs, outcome_text

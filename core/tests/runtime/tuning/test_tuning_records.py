@@ -9,7 +9,7 @@ import pytest
 from tuning_support import CONFIGS, TIMES, Bench, grid, tuned
 
 from tilewright.runtime import tuning_records
-from tilewright.runtime.tuning.autotune import config_text
+from tilewright.runtime.compiler.config import config_text
 
 
 def test_results_are_kept(recorder):

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any
 
 from tilewright.environment import flag
 from tilewright.runtime.compiler import parallel_compile
@@ -17,12 +17,8 @@ from tilewright.runtime.tuning.candidates import TuningTarget
 from tilewright.runtime.tuning.progress import Progress
 from tilewright.runtime.tuning.restored_arrays import KeptValues
 from tilewright.runtime.tuning.successive_elimination import QUANTILES, race
-
-if TYPE_CHECKING:
-    from tilewright.runtime.tuning.autotune import Autotuner
-
-#: Times of a configuration that failed.
-INFINITE = (math.inf, math.inf, math.inf)
+from tilewright.runtime.tuning.trial_kernel import TrialKernel
+from tilewright.runtime.tuning.trial_times import INFINITE
 
 
 class Measurement:
@@ -36,7 +32,7 @@ class Measurement:
 
     def __init__(
         self,
-        tuner: Autotuner,
+        tuner: TrialKernel,
         found: Sequence[Trial],
         place: TuningTarget,
         keywords: dict[str, Any],
@@ -142,18 +138,3 @@ class Measurement:
             after=self._kept.seconds * 1e3,
             **chosen,
         )
-
-
-def three_quantiles(found: Any) -> list[float]:
-    """Convert a ``do_bench`` result to three quantiles in ms; NaN becomes infinite.
-
-    Raises:
-        TypeError: it is neither a number nor three of them.
-    """
-    times = list(found) if isinstance(found, list | tuple) else [found] * 3
-    if len(times) != 3 or not all(isinstance(time_, SupportsFloat) for time_ in times):
-        raise TypeError(
-            "do_bench must return a number of milliseconds, or one for each of 3 quantiles, "
-            f"not {found!r}"
-        )
-    return [math.inf if math.isnan(time_) else float(time_) for time_ in times]
