@@ -11,7 +11,7 @@ Loops and rows of online softmax are first run in one gauge, in which they only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from tilewright.derivatives.analysis.finiteness import Finiteness
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.analysis.repeated_stores import repeated_outputs
 from tilewright.derivatives.gauge.fix_gauges import FixedGauges, fix_gauges
+from tilewright.derivatives.gauge.gauge_weights import place_of
 from tilewright.derivatives.kernel_arguments import (
     element_of,
     named_arguments,
@@ -70,8 +71,46 @@ class AdjointRequest:
     prefix: str = "d_"
 
 
+@dataclass(frozen=True, slots=True)
+class LoopNote:
+    """The way in which the adjoint walks a loop.
+
+    Attributes:
+        location: the loop's place in the kernel's source.
+        way: ``free``: forward, its iterations have no order; ``gauge``: the same, after the loop
+            was rewritten to one gauge; ``tape``: backward, from a tape.
+        why: the reason, in a few words.
+    """
+
+    location: str
+    way: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Adjoint:
+    """A kernel's adjoint.
+
+    Attributes:
+        module: its module, after the standard passes.
+        loops: a note for each loop of the kernel.
+    """
+
+    module: Module
+    loops: tuple[LoopNote, ...]
+
+
 def vjp(module: Module, request: AdjointRequest) -> Module:
     """Return the module of a kernel's adjoint, after the standard passes.
+
+    Raises:
+        DerivativeError: the kernel has no derivative, or none that is known here.
+    """
+    return adjoint_of(module, request).module
+
+
+def adjoint_of(module: Module, request: AdjointRequest) -> Adjoint:
+    """Return a kernel's adjoint, with notes of how it was derived.
 
     Raises:
         DerivativeError: the kernel has no derivative, or none that is known here.
@@ -107,7 +146,7 @@ def _transposed(
     request: AdjointRequest,
     taped: frozenset[int],
     gauge: Sequence[str] | None,
-) -> Module:
+) -> Adjoint:
     """Transpose a kernel.
 
     Args:
@@ -170,7 +209,26 @@ def _transposed(
     _drop_placeholders(builder)
     verify(made)
     _check_reads(made, written - set(request.saved))
-    return made
+    return Adjoint(made, tuple(_loop_notes(loops, taped, fixed)))
+
+
+def _loop_notes(
+    loops: Sequence[For], taped: frozenset[int], fixed: FixedGauges
+) -> Iterator[LoopNote]:
+    """Yield a note for each loop."""
+    remarks = {
+        remark.location: remark.text
+        for remark in fixed.remarks
+        if remark.fixed and remark.subject == "loop"
+    }
+    for number, loop in enumerate(loops):
+        place = place_of(loop.location)
+        if number in taped:
+            yield LoopNote(place, "tape", "an iteration reads what the one before computed")
+        elif loop.location in remarks:
+            yield LoopNote(place, "gauge", remarks[loop.location])
+        else:
+            yield LoopNote(place, "free", "its iterations only add to what they carry")
 
 
 def _drop_tapes(module: Module, builder: AdjointBuilder) -> None:

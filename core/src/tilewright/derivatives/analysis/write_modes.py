@@ -7,7 +7,7 @@ the program adds to it without atomics. Else programs add atomically.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.derivatives.analysis.address_digits import (
@@ -22,7 +22,7 @@ from tilewright.derivatives.kernel_arguments import named_arguments, normalized
 from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import While
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.memory import AtomicRmw, Load
 from tilewright.ir.table import Effect, Trait
 
 #: Alternatives of conditions that a launch checks, at most.
@@ -83,24 +83,41 @@ def _mode(
     if not loads:
         return WriteMode("atomic", "no load reads it")
     try:
-        found = [digits.of(load) for load in loads]
+        return access_mode(kernel, digits, loads, "load")
     except NotDigitsError as error:
         return WriteMode("atomic", str(error))
+
+
+def access_mode(
+    kernel: Function, digits: AddressDigits, accesses: Sequence[Load | AtomicRmw], verb: str
+) -> WriteMode:
+    """Return how what programs add where they access an argument may be written.
+
+    Args:
+        accesses: all accesses of the kernel to the argument.
+        verb: their name, in the plural, for reasons.
+
+    Raises:
+        NotDigitsError: an address is no sum of variables.
+    """
+    found = [digits.of(access) for access in accesses]
     axes = {operation.axis for operation in kernel.walk() if isinstance(operation, ProgramId)}
     for address in found:
         missing = axes - {axis for axis, _ in address.programs}
         if missing:
             axis = min(missing)
-            return WriteMode("atomic", f"all programs along axis {axis} of the grid load it")
+            return WriteMode("atomic", f"all programs along axis {axis} of the grid {verb} it")
     alternatives = _alternatives(digits, found)
     if not alternatives:
-        return WriteMode("atomic", "programs may load one element")
+        return WriteMode("atomic", f"programs may {verb} one element")
     alone = tuple(_one_program(axis) for axis in range(3) if axis not in axes)
     alternatives = [(*alone, *conditions) for conditions in alternatives]
-    repeated = len(loads) > 1 or _repeats(loads[0], found[0])
+    repeated = len(accesses) > 1 or _repeats(accesses[0], found[0])
+    first, *rest = verb.split()
+    verb = " ".join([f"{first}s", *rest])
     return WriteMode(
         "add" if repeated else "store",
-        "one program alone loads each element" + ("" if repeated else ", once"),
+        f"one program alone {verb} each element" + ("" if repeated else ", once"),
         tuple(alternatives[:_MOST_ALTERNATIVES]),
     )
 
@@ -124,11 +141,11 @@ def _alternatives(
     return digits.orders(first.digits, max(constants) - min(constants), "program_id")
 
 
-def _repeats(load: Load, address: DigitAddress) -> bool:
-    """Return whether a program may load one element in several iterations."""
-    if any(isinstance(around, While) for around in load.ancestors()):
+def _repeats(access: Load | AtomicRmw, address: DigitAddress) -> bool:
+    """Return whether a program may access one element in several iterations."""
+    if any(isinstance(around, While) for around in access.ancestors()):
         return True
-    return any(("iteration", loop) not in address.variables for loop in loops_around(load))
+    return any(("iteration", loop) not in address.variables for loop in loops_around(access))
 
 
 def _one_program(axis: int) -> ScalarCondition:

@@ -30,6 +30,7 @@ from tilewright.derivatives.tiling.kernel_memory import (
     KernelMemory,
     NoTilingError,
     add_parameter,
+    add_scratch,
     copied_kernel,
     is_addition,
 )
@@ -42,13 +43,14 @@ from tilewright.derivatives.tiling.partial_sums import (
 )
 from tilewright.derivatives.tiling.scratch_tiles import (
     ScratchTile,
+    axes_read,
     program_number,
 )
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import NumPrograms
 from tilewright.ir.table import Effect
-from tilewright.ir.types import I32, I64, PointerType, element_type
+from tilewright.ir.types import I32, I64, element_type
 from tilewright.ir.verifier import verify
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
@@ -106,6 +108,7 @@ class _Coarsening:
         self.place, self.dependent = place, {place}
         add_dependent(self.old.body, self.dependent)
         read = memory.read()
+        self.axes = axes_read(source)
         self.additions: list[Addition] = []
         for write, name in memory.writes.items():
             address_varies = any(value in self.dependent for value in write.operands[:1])
@@ -145,12 +148,12 @@ class _Coarsening:
         """Return the kernel that stores each program's sums, and the one that adds them up."""
         function, places = self._copy("coarsened")
         bases = [
-            add_parameter(function, PointerType(element_type(addend(addition).type)), "partial")
+            add_scratch(function, element_type(addend(addition).type), "partial")
             for addition in self.additions
         ]
         b, _, totals = self._loop(function, places)
         for base, total in zip(bases, totals, strict=True):
-            b.store(tile_at(b, base, program_number(b), total.type), total)
+            b.store(tile_at(b, base, program_number(b, self.axes), total.type), total)
         tiles = [
             ScratchTile(base.name, total.type) for base, total in zip(bases, totals, strict=True)
         ]
@@ -213,10 +216,7 @@ class _Coarsening:
         """Return the kernel that adds up partial sums, the first program's first."""
         function, places = self._copy("combined")
         parts = add_parameter(function, I32, f"parts_{self.axis}")
-        bases = [
-            add_parameter(function, PointerType(element_type(tile.type)), tile.name)
-            for tile in tiles
-        ]
+        bases = [add_scratch(function, element_type(tile.type), tile.name) for tile in tiles]
         b, mapping = self._start(function, places)
         zeros = [b.constant_like(tile.type, 0.0) for tile in tiles]
         body = Region([I32, *(tile.type for tile in tiles)], ["part"])
@@ -236,12 +236,16 @@ class _Coarsening:
 
     def _number(self, b: Builder, part: Value, parts: Value) -> Value:
         """Append the number in its grid of the coarsened kernel's program."""
-        place = [part if axis == self.axis else b.program_id(axis=axis) for axis in range(3)]
-        extents = [parts if axis == self.axis else b.num_programs(axis=axis) for axis in range(2)]
-        x, y, z = (b.cast(value, result=I64) for value in place)
-        nx, ny = (b.cast(value, result=I64) for value in extents)
-        number: Value = b.add(x, b.mul(nx, b.add(y, b.mul(ny, z))))
-        return number
+        found: Value | None = None
+        for axis in reversed(self.axes):
+            place = part if axis == self.axis else b.program_id(axis=axis)
+            place = b.cast(place, result=I64)
+            if found is not None:
+                extent = parts if axis == self.axis else b.num_programs(axis=axis)
+                place = b.add(place, b.mul(b.cast(extent, result=I64), found))
+            found = place
+        assert found is not None
+        return found
 
 
 def _has_effect(operation: Operation) -> bool:

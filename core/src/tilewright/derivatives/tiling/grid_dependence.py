@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.derivatives.tiling.kernel_memory import KernelMemory, NoTilingError
+from tilewright.derivatives.tiling.kernel_memory import NoTilingError
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import NumPrograms, ProgramId
 from tilewright.ir.ops.control import For
@@ -50,16 +50,13 @@ def depends(operation: Operation, dependent: set[Value]) -> bool:
     return any(value in dependent for inner in operation.walk() for value in inner.operands)
 
 
-def writing_loop(function: Function, memory: KernelMemory) -> For:
-    """Return the loop that all writes of a kernel stand in.
+def writing_loop(writes: Iterable[Operation]) -> For:
+    """Return the loop of a kernel's outermost level that all writes stand in.
 
     Raises:
         NoTilingError: there is none, or another one writes too.
     """
-    loops = {
-        next((outer for outer in reversed(list(write.ancestors()))), None)
-        for write in memory.writes
-    }
+    loops = {next((outer for outer in reversed(list(write.ancestors()))), None) for write in writes}
     if len(loops) != 1 or not isinstance(loop := loops.pop(), For):
         raise NoTilingError("its writes do not stand in one loop of the kernel's outermost level")
     return loop

@@ -100,7 +100,7 @@ class _Interchange:
         self.old, self.axis, self.mode = source.kernel, axis, mode
         memory = KernelMemory(source)
         memory.require_apart()
-        self.loop = writing_loop(self.old, memory)
+        self.loop = writing_loop(memory.writes)
         self.carried = self.loop.body.arguments[1:]
         self.place = place_along(self.old, axis)
         self.before = operations_before(self.old, self.loop)

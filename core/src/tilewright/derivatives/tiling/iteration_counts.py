@@ -19,7 +19,7 @@ def iteration_counts(module: Module) -> Module:
         NoTilingError: no single loop writes, or its bounds depend on memory.
     """
     source = copied_kernel(module)
-    loop = writing_loop(source.kernel, KernelMemory(source))
+    loop = writing_loop(KernelMemory(source).writes)
     b = Builder.at(loop)
     zero, one = (b.constant_like(loop.lower.type, number) for number in (0, 1))
     distance = b.max(b.sub(loop.upper, loop.lower), zero)

@@ -7,7 +7,7 @@ from tilewright.ir.ops.control import Call
 from tilewright.ir.ops.debug import Assume
 from tilewright.ir.ops.memory import AtomicRmw, Barrier, DescriptorReduce
 from tilewright.ir.table import Effect, Trait
-from tilewright.ir.types import FloatType, Type, element_type
+from tilewright.ir.types import FloatType, PointerType, Type, element_type
 from tilewright.passes.analysis.argument_access import accesses_of
 from tilewright.passes.clone import clone_module
 from tilewright.passes.effects import effects_of
@@ -49,6 +49,17 @@ def copied_kernel(module: Module) -> Module:
     copy.functions.clear()
     copy.add(kernel)
     return copy
+
+
+#: Bytes to which scratch memory is aligned.
+_SCRATCH_ALIGNMENT = 16
+
+
+def add_scratch(function: Function, type_: Type, name: str) -> Value:
+    """Add a parameter for scratch memory with elements of a type."""
+    base = add_parameter(function, PointerType(type_), name)
+    function.argument_attributes[-1]["divisibility"] = _SCRATCH_ALIGNMENT
+    return base
 
 
 def add_parameter(function: Function, type_: Type, name: str) -> Value:
@@ -135,6 +146,7 @@ __all__ = [
     "KernelMemory",
     "NoTilingError",
     "add_parameter",
+    "add_scratch",
     "copied_kernel",
     "is_addition",
     "place_in_kernel",

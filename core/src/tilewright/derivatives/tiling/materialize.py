@@ -8,6 +8,7 @@ attention, the derivative of an epilogue.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.derivatives.tile_memory import tile_at
@@ -15,18 +16,20 @@ from tilewright.derivatives.tiling.grid_dependence import is_heavy, writing_loop
 from tilewright.derivatives.tiling.kernel_memory import (
     KernelMemory,
     NoTilingError,
-    add_parameter,
+    add_scratch,
     copied_kernel,
     place_in_kernel,
 )
+from tilewright.derivatives.tiling.needed_values import needed_values
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import (
     ScratchTile,
+    axes_read,
     program_number,
 )
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Module, Operation, Value
-from tilewright.ir.types import FloatType, IntType, PointerType, bit_width, element_type, shape_of
+from tilewright.ir.types import FloatType, IntType, bit_width, element_type, shape_of
 from tilewright.passes.pipeline import run as run_passes
 
 
@@ -46,19 +49,43 @@ class Materialized:
     scratch: tuple[ScratchTile, ...]
 
 
-def materialize(module: Module) -> Materialized:
+def materialize(
+    module: Module, names: Collection[str] | None = None, scratch: Collection[str] = ()
+) -> Materialized:
     """Split off the heavy operations before the loop that writes.
 
+    Args:
+        names: arguments, to which that loop alone writes; all that the kernel writes to if None.
+            Operations that only writes to others need stay as they are.
+        scratch: arguments that the kernel writes before it reads them, see ``restrict_writes``.
+
     Raises:
-        NoTilingError: no single loop writes, the kernel reads what it writes, or a value is no
-            number.
+        NoTilingError: no single loop writes, a value is computed from what the kernel writes, or a
+            value is no number.
     """
     rest = copied_kernel(module)
     function = rest.kernel
     memory = KernelMemory(rest)
-    memory.require_apart()
-    loop = writing_loop(function, memory)
-    inside = dict.fromkeys(value for inner in loop.walk() for value in inner.operands)
+    writes = [write for write, name in memory.writes.items() if names is None or name in names]
+    loop = writing_loop(writes)
+    needed = needed_values(writes)
+    readers = [
+        inner
+        for inner in loop.walk()
+        if inner in writes or any(result in needed for result in inner.results)
+    ]
+    inside = dict.fromkeys(
+        value
+        for inner in readers
+        for value in ((loop.lower, loop.upper, loop.step) if inner is loop else inner.operands)
+    )
+    inside.update(
+        dict.fromkeys(
+            init
+            for init, carried in zip(loop.inits, loop.body.arguments[1:], strict=True)
+            if carried in needed
+        )
+    )
     cuts = _Cuts()
     chosen: dict[Value, None] = {}
     for value in inside:
@@ -68,24 +95,25 @@ def materialize(module: Module) -> Materialized:
         return Materialized(None, rest, ())
     first = copied_kernel(rest)
     twins = dict(zip(function.body, first.kernel.body, strict=True))
-    scratch = []
-    for number, value in enumerate(chosen):
+    axes = axes_read(rest)
+    tiles = []
+    for value in chosen:
         definition = value.definition
         assert definition is not None
         _require_number(value, definition)
-        pointer = PointerType(element_type(value.type))
-        base = add_parameter(function, pointer, f"scratch_{number}")
-        scratch.append(ScratchTile(base.name, value.type))
+        element = element_type(value.type)
+        base = add_scratch(function, element, "scratch_0")
+        tiles.append(ScratchTile(base.name, value.type))
         b = Builder.at(_following(definition))
-        loaded = b.load(tile_at(b, base, program_number(b), value.type))
+        loaded = b.load(tile_at(b, base, program_number(b, axes), value.type))
         value.replace_all_uses(loaded)
         twin = twins[definition]
         b = Builder.at(_following(twin))
-        base = add_parameter(first.kernel, pointer, base.name)
-        b.store(tile_at(b, base, program_number(b), value.type), twin.results[value.index])
-    first = restrict_writes(first, [tile.name for tile in scratch])
+        base = add_scratch(first.kernel, element, base.name)
+        b.store(tile_at(b, base, program_number(b, axes), value.type), twin.results[value.index])
+    first = restrict_writes(first, [tile.name for tile in tiles], scratch)
     run_passes(rest)
-    return Materialized(first, rest, tuple(scratch))
+    return Materialized(first, rest, tuple(tiles))
 
 
 def _following(operation: Operation) -> Operation:

@@ -20,7 +20,7 @@ from tilewright.derivatives.tiling.kernel_memory import (
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import program_number
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.table import Effect
 from tilewright.ir.types import I32, I64, PointerType
 from tilewright.passes.effects import effects_of
@@ -54,7 +54,16 @@ def scalar_slice(module: Module, values: Sequence[Value], place: Operation) -> M
     made = restrict_writes(made, [base.name])
     if any(effects_of(operation) & Effect.READ for operation in made.kernel.walk()):
         raise NoTilingError("scalars of the grid are read from memory")
+    _drop_unread(made.kernel)
     return made
+
+
+def _drop_unread(function: Function) -> None:
+    """Remove the parameters that nothing reads."""
+    for argument in list(function.arguments):
+        if not argument.uses:
+            del function.argument_attributes[argument.index]
+            function.arguments.remove(argument)
 
 
 def evaluate_slice(
@@ -64,28 +73,16 @@ def evaluate_slice(
 
     Args:
         count: the number of scalars of a program.
-        arguments: the kernel's numbers and descriptors by name; memory is not looked at.
+        arguments: the kernel's numbers by name.
 
     Returns:
         the scalars [programs, count].
     """
     found = np.zeros((math.prod(grid), count), np.int32)
-    run_on_reference(
-        module,
-        [
-            found if parameter.name == SCALARS else _argument(parameter, arguments)
-            for parameter in module.kernel.arguments
-        ],
-        grid,
-    )
+    names = [parameter.name for parameter in module.kernel.arguments]
+    values = [found if name == SCALARS else arguments[name] for name in names]
+    run_on_reference(module, values, grid)
     return found
-
-
-def _argument(parameter: Value, arguments: Mapping[str, Any]) -> Any:
-    """Return a parameter's number or descriptor; an array stands for memory."""
-    if isinstance(parameter.type, PointerType):
-        return np.zeros(1, np.float32)
-    return arguments[parameter.name]
 
 
 __all__ = ["SCALARS", "evaluate_slice", "scalar_slice"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.derivatives.tile_memory import elements_of
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Value
+from tilewright.ir.core import Module, Value
+from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.types import I64, Type
 
 
@@ -28,12 +30,25 @@ class ScratchTile:
         return elements_of(self.type)
 
 
-def program_number(b: Builder) -> Value:
-    """Append the number of the program in its grid, axis 0 first, as an i64."""
-    x, y, z = (b.cast(b.program_id(axis=axis), result=I64) for axis in range(3))
-    nx, ny = (b.cast(b.num_programs(axis=axis), result=I64) for axis in range(2))
-    number: Value = b.add(x, b.mul(nx, b.add(y, b.mul(ny, z))))
-    return number
+def program_number(b: Builder, axes: Collection[int] = (0, 1, 2)) -> Value:
+    """Append the number of the program in its grid, axis 0 first, as an i64.
+
+    Args:
+        axes: those that count: programs that differ along others have one number.
+    """
+    found: Value | None = None
+    for axis in sorted(axes, reverse=True):
+        place = b.cast(b.program_id(axis=axis), result=I64)
+        if found is not None:
+            place = b.add(place, b.mul(b.cast(b.num_programs(axis=axis), result=I64), found))
+        found = place
+    return b.constant_like(I64, 0) if found is None else found
 
 
-__all__ = ["ScratchTile", "program_number"]
+def axes_read(module: Module) -> list[int]:
+    """Return the axes of the grid along which a kernel reads its place."""
+    places = (operation for operation in module.walk() if isinstance(operation, ProgramId))
+    return sorted({operation.axis for operation in places})
+
+
+__all__ = ["ScratchTile", "axes_read", "program_number"]

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+import threading
+from collections.abc import Sequence
 from typing import Any
 
-from tilewright.derivatives.adjoint.loop_tape import TapeParameter
-from tilewright.derivatives.analysis.write_modes import WriteMode, write_modes
+from tilewright.derivatives.plan.adjoint_plan import AdjointPlan
+from tilewright.derivatives.plan.grid_extents import LaunchFacts
+from tilewright.derivatives.plan.make_plan import make_plan
 from tilewright.derivatives.refusals import DerivativeError
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
-from tilewright.derivatives.reverse_mode import vjp as adjoint_of
-from tilewright.derivatives.trip_counts import TRIPS_OUT, trip_counts
 from tilewright.errors import LaunchError
-from tilewright.ir.core import Module
+from tilewright.forks import setting_up
 from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.derivatives.derivative_arguments import (
-    check_apart,
-    copied_like,
-    scalars_of,
+from tilewright.runtime.derivatives.compiled_plan import (
+    CompiledPlan,
+    programs_at_once,
+    selections_of,
 )
+from tilewright.runtime.derivatives.derivative_arguments import check_apart, copied_like, scalars_of
 from tilewright.runtime.derivatives.derivative_kernel import (
     BoundLaunch,
     DerivativeKernel,
-    DerivedPlan,
     launched_value,
     request_text,
     require_parameter,
 )
-from tilewright.runtime.derivatives.scalar_slices import ScalarSlice, depends_on_scalars_alone
 from tilewright.runtime.derivatives.tangent_kernel import names
-from tilewright.runtime.derivatives.tape_memory import TapeMemory
 
 #: Bytes that the tapes of a launch may take, unless a limit is given.
 TAPE_LIMIT = 8 << 30
@@ -73,28 +70,45 @@ class AdjointKernel(DerivativeKernel):
             deterministic=self.deterministic,
         )
 
+    def plan(self, *args: Any, grid: Any, **keywords: Any) -> AdjointPlan:
+        """Return the plan of a launch with these arguments: its kernels, and notes about them.
+
+        Nothing is compiled or launched.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        return self._plans_of(launch, plans).planned(self, launch)[0]
+
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
-        plan = plans.get("vjp")
-        if plan is None:
-            plan = plans["vjp"] = _AdjointPlan(self, launch)
+        found = self._plans_of(launch, plans)
         if not warmup:
-            plan.launch(self, launch)
-        return plan.variant(self, launch).adjoint.kernel
+            found.launch(self, launch)
+        return found.compiled(self, launch)[0].kernels[-1].kernel
+
+    def _plans_of(self, launch: BoundLaunch, plans: dict[str, Any]) -> _AdjointPlans:
+        found = plans.get("vjp")
+        if found is None:
+            found = plans["vjp"] = _AdjointPlans(self, launch)
+        return found
 
     def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
-        plan = plans.get("vjp")
-        if plan is None:
-            plan = plans["vjp"] = _AdjointPlan(self, launch)
-        return [plan.selection(self, launch)]
+        found = self._plans_of(launch, plans)
+        return selections_of(self, launch, found.planned(self, launch)[0])
 
 
-class _AdjointPlan:
-    """The compiled adjoints of launches with arguments of some kinds."""
+class _AdjointPlans:
+    """The adjoints of launches with arguments of some kinds.
+
+    A plan serves all launches whose numbers satisfy the conditions that it was made with.
+    """
 
     def __init__(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
-        self._parameters = kernel.parameters(launch)
+        parameters = kernel.parameters(launch)
         for name, (value, _) in launch.originals.items():
-            if name not in self._parameters.elements:
+            if name not in parameters.elements:
                 raise LaunchError(
                     f"{name} must be an array of one float, to which the cotangent of the number "
                     f"{value!r} is added"
@@ -102,49 +116,52 @@ class _AdjointPlan:
         selected = launch.selected
         self._source = build_module(selected.specialization, selected.backend, selected.target)
         self._consumed = consumed_outputs(self._source, kernel.outputs)
-        self._modes = write_modes(self._source, kernel.wrt)
-        self._variants: dict[tuple[str, ...], _Variant] = {}
+        self._parallel = programs_at_once(selected.device)
+        self._request = AdjointRequest(
+            kernel.outputs,
+            kernel.wrt,
+            kernel.saved,
+            {},
+            parameters.elements,
+            parameters.facts,
+            kernel.prefix,
+        )
+        self._plans: list[AdjointPlan] = []
+        self._compiled: dict[AdjointPlan, CompiledPlan] = {}
+        self._known: dict[Any, tuple[AdjointPlan, LaunchFacts]] = {}
+        self._lock = threading.RLock()
 
-    def variant(self, kernel: AdjointKernel, launch: BoundLaunch) -> _Variant:
-        """Return the compiled adjoint of a launch, which writes as the launch's sizes allow."""
-        modes = self._modes_at(kernel, launch)
-        key = tuple(modes.values())
-        variant = self._variants.get(key)
-        if variant is None:
-            selected = self._selection(kernel, launch, modes)
-            variant = self._variants[key] = _Variant(kernel, launch, self._source, selected)
-        return variant
-
-    def selection(self, kernel: AdjointKernel, launch: BoundLaunch) -> Selected:
-        """Return the selection of a launch's adjoint, which is not compiled."""
-        return self._selection(kernel, launch, self._modes_at(kernel, launch))
-
-    def _modes_at(self, kernel: AdjointKernel, launch: BoundLaunch) -> dict[str, str]:
-        """Return how a launch writes each gradient."""
-        numbers = scalars_of(launch.named)
-        numbers.update((f"num_programs({axis})", size) for axis, size in enumerate(launch.grid))
-        found = {name: mode.at(numbers) for name, mode in self._modes.items()}
+    def planned(
+        self, kernel: AdjointKernel, launch: BoundLaunch
+    ) -> tuple[AdjointPlan, LaunchFacts]:
+        """Return the plan of a launch, and the facts of the launch that it is about."""
+        scalars = scalars_of(launch.named)
+        key = (launch.grid, *scalars.values())
+        found = self._known.get(key)
+        if found is None:
+            with setting_up(), self._lock:
+                facts = LaunchFacts(launch.grid, scalars, self._parallel)
+                plan = next((plan for plan in self._plans if plan.fits(facts)), None)
+                if plan is None:
+                    plan = make_plan(
+                        self._source, self._request, facts, accumulate=kernel.accumulate
+                    )
+                    self._plans.append(plan)
+                found = self._known[key] = plan, facts
         if kernel.deterministic:
-            _refuse_atomics(kernel, found)
-        return {
-            name: "add" if kernel.accumulate and mode.mode == "store" else mode.mode
-            for name, mode in found.items()
-        }
+            _refuse_atomics(found[0])
+        return found
 
-    def _selection(
-        self, kernel: AdjointKernel, launch: BoundLaunch, modes: Mapping[str, str]
-    ) -> Selected:
-        parts: dict[str, Any] = {
-            "outputs": kernel.outputs,
-            "wrt": kernel.wrt,
-            "saved": kernel.saved,
-            "modes": modes,
-            "elements": self._parameters.elements,
-            "facts": self._parameters.facts,
-            "prefix": kernel.prefix,
-        }
-        derive = partial(adjoint_of, request=AdjointRequest(**parts))
-        return kernel.selection(launch, f"vjp {request_text(**parts)}", derive)
+    def compiled(
+        self, kernel: AdjointKernel, launch: BoundLaunch
+    ) -> tuple[CompiledPlan, LaunchFacts]:
+        """Return the compiled plan of a launch."""
+        plan, facts = self.planned(kernel, launch)
+        found = self._compiled.get(plan)
+        if found is None:
+            with setting_up(), self._lock:
+                found = self._compiled[plan] = CompiledPlan(kernel, launch, plan, self._source)
+        return found, facts
 
     def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
         """Prepare memory, and launch the adjoint."""
@@ -161,61 +178,20 @@ class _AdjointPlan:
             name.removeprefix(kernel.prefix): value for name, (value, _) in launch.originals.items()
         }
         check_apart(originals, kernel.outputs, gradients)
-        variant = self.variant(kernel, launch)
-        if variant.tape is not None and 0 not in launch.grid:
-            like = next(iter(launch.own.values()))
-            own.update(variant.tape.arguments(launch, like))
+        plan, facts = self.compiled(kernel, launch)
+        own.update(plan.memory(launch, facts))
         if not kernel.accumulate:
             for value in gradients.values():
                 set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
-        variant.adjoint(launch, own)
+        plan.launch(launch, own, facts)
 
 
-def _refuse_atomics(kernel: AdjointKernel, modes: Mapping[str, WriteMode]) -> None:
-    for name, mode in modes.items():
-        if mode.mode == "atomic":
-            raise DerivativeError(
-                f"the gradient of {name} is added to atomically, in any order: {mode.why}",
-                f"leave deterministic=False, or let one program alone load each element of {name}",
-            )
-
-
-class _Variant:
-    """A compiled adjoint that writes gradients in some modes.
-
-    Attributes:
-        adjoint: its plan.
-        tape: the memory of its tapes; None where it has none.
-    """
-
-    def __init__(
-        self, kernel: AdjointKernel, launch: BoundLaunch, source: Module, selected: Selected
-    ) -> None:
-        self.adjoint = DerivedPlan(kernel.compiled(selected), launch)
-        self.tape: TapeMemory | None = None
-        loops = {
-            tape.loop
-            for parameter in self.adjoint.own
-            if (tape := TapeParameter.of(parameter.name)) is not None
-        }
-        if not loops:
-            return
-        if not kernel.tape:
-            raise DerivativeError(
-                f"{kernel.base_kernel.__name__} has a loop that carries what has a derivative "
-                "from one iteration to the next, and tape=False",
-                "let the loop only add to what it carries, or leave tape=True",
-            )
-        derive = partial(trip_counts, loops=frozenset(loops))
-        counted = derive(source)
-        count: ScalarSlice[int] | DerivedPlan
-        if depends_on_scalars_alone(counted, TRIPS_OUT):
-            count = ScalarSlice(counted, TRIPS_OUT, lambda trips: int(trips[0]))
-        else:
-            name = f"trips {request_text(loops=frozenset(loops))}"
-            counter = kernel.compiled(kernel.selection(launch, name, derive))
-            count = DerivedPlan(counter, launch)
-        self.tape = TapeMemory(count, self.adjoint.own, kernel.tape_limit)
+def _refuse_atomics(plan: AdjointPlan) -> None:
+    for name, why in plan.atomic_inputs().items():
+        raise DerivativeError(
+            f"the gradient of {name} is added to atomically, in any order: {why}",
+            f"leave deterministic=False, or let one program alone load each element of {name}",
+        )
 
 
 def vjp(
@@ -245,8 +221,11 @@ def vjp(
 
     A gradient is stored where the addresses prove that each element of the input is loaded once,
     and added to without atomics where one program alone loads it. Proofs that depend on sizes
-    (``stride >= n``) are completed at the launch. Programs that load one element add to its
-    gradient atomically, so that its last bits may differ from run to run.
+    (``stride >= n``) are completed at the launch. Where programs load one element, the adjoint is
+    several kernels, of other tiles, so that one program sums up what the others would add, or
+    partial sums are added up in a fixed order: the same bits in each run. What is in neither form,
+    as an element that a loaded index chooses, is added to atomically, so that its last bits may
+    differ from run to run. ``plan`` returns the kernels, and the reasons.
 
     A loop that carries what has a derivative from one iteration to the next, and does not only add,
     takes memory: what it carries in each iteration of each program. Its iterations are counted
@@ -260,7 +239,7 @@ def vjp(
         saved: arrays that hold what the kernel wrote to them when the adjoint runs: their values
             are read instead of being computed again, where that is the same.
         accumulate: add to ``d_x`` instead of writing it.
-        deterministic: refuse atomic additions.
+        deterministic: refuse the inputs whose gradients would be added to atomically.
         tape: whether loops may take memory.
         tape_limit: bytes that the loops of a launch may take.
         prefix: begins the names of the arguments of cotangents.

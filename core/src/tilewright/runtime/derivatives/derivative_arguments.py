@@ -158,15 +158,15 @@ def _address(value: Any) -> int:
     return address_of(array) if is_array(array) else -id(value)
 
 
-def scalars_of(arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Return the integers among a launch's arguments, those in tuples as ``t.0``."""
-    found: dict[str, int] = {}
-    for name, value in arguments.items():
+def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:
+    """Return the numbers among a launch's arguments, those in tuples as ``t.0``."""
+    found: dict[str, int | float] = {}
+    for name, value in named.items():
         if isinstance(value, tuple):
-            items = {f"{name}.{number}": item for number, item in enumerate(value)}
-            found.update(scalars_of(items))
-        elif isinstance(value, int):
-            found[name] = int(value)
+            items = {str(number): item for number, item in enumerate(value)}
+            found.update(scalars_of(items, f"{prefix}{name}."))
+        elif isinstance(value, int | float):
+            found[f"{prefix}{name}"] = value
     return found
 
 

@@ -89,13 +89,32 @@ class DerivativeKernel(KernelInterface, ABC):
         self._lock = threading.RLock()
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **keywords: Any) -> Any:
-        """BoundLaunch on the kernel's grid; with ``warmup`` compile only.
+        """Launch on the kernel's grid; with ``warmup`` compile only.
 
         Returns:
-            the compiled kernel of the derivative.
+            the compiled kernel of the derivative, the last one where it is several.
 
         Raises:
             DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        if not warmup:
+            check_layouts(launch.own, launch.originals)
+        elif (collected := parallel_compile.collecting.get()) is not None:
+            collected += [(self, one) for one in self._selections(launch, plans)]
+            return None
+        return self._run(launch, plans, warmup)
+
+    def bound_launch(
+        self, *args: Any, grid: Any, **keywords: Any
+    ) -> tuple[BoundLaunch, dict[str, Any]]:
+        """Bind arguments.
+
+        Returns:
+            the launch, and what was prepared for arguments of these kinds.
+
+        Raises:
             LaunchError: an argument is missing or does not fit.
         """
         own = taken(keywords, self.prefix, self.names, self.__name__)
@@ -110,10 +129,13 @@ class DerivativeKernel(KernelInterface, ABC):
             with setting_up(), self._lock:
                 found = self._plans.get(key)
                 if found is None:
-                    found = self._plans[key] = (
-                        kernel.policy.select(kernel, bound, kinds, options, choice),
-                        {},
-                    )
+                    chosen = kernel.policy.select(kernel, bound, kinds, options, choice)
+                    if chosen.specialization.before_passes is not None:
+                        raise LaunchError(
+                            f"{self.__name__} cannot be launched in exact mode: a ring has no "
+                            "derivatives"
+                        )
+                    found = self._plans[key] = (chosen, {})
         selected, plans = found
         named = dict(zip(kernel.arg_names, bound, strict=True))
         originals = {
@@ -121,13 +143,7 @@ class DerivativeKernel(KernelInterface, ABC):
             for own_name, name in zip(own, self.names, strict=True)
         }
         sizes = grid_of(grid, {**named, **options})
-        launch = BoundLaunch(bound, named, sizes, own, own_kinds, originals, selected)
-        if not warmup:
-            check_layouts(own, originals)
-        elif (collected := parallel_compile.collecting.get()) is not None:
-            collected += [(self, one) for one in self._selections(launch, plans)]
-            return None
-        return self._run(launch, plans, warmup)
+        return BoundLaunch(bound, named, sizes, own, own_kinds, originals, selected), plans
 
     def _variant(self) -> tuple[Any, ...]:
         """Return what plans depend on beside the kinds of arguments."""
@@ -135,7 +151,7 @@ class DerivativeKernel(KernelInterface, ABC):
 
     @abstractmethod
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
-        """BoundLaunch with bound arguments.
+        """Launch with bound arguments.
 
         Args:
             plans: what was prepared for these kinds of arguments.
@@ -163,10 +179,6 @@ class DerivativeKernel(KernelInterface, ABC):
             name: identifies ``derive`` completely.
         """
         selected = launch.selected
-        if selected.specialization.before_passes is not None:
-            raise LaunchError(
-                f"{self.__name__} cannot be launched in exact mode: a ring has no derivatives"
-            )
 
         def run(module: Module) -> None:
             derived = derive(module)
@@ -259,12 +271,22 @@ class DerivedPlan:
         self.kernel, self._pick = kernel, value_picker(converters)
         self.own = kernel.parameters[len(converters) :]
 
-    def __call__(self, launch: BoundLaunch, own: Mapping[str, Any]) -> None:
-        """BoundLaunch with the values of the parameters after the kernel's, by name."""
-        if 0 in launch.grid:
+    def __call__(
+        self,
+        launch: BoundLaunch,
+        own: Mapping[str, Any],
+        grid: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Launch with the values of the parameters after the kernel's, by name.
+
+        Args:
+            grid: the launch's if None.
+        """
+        grid = launch.grid if grid is None else grid
+        if 0 in grid:
             return
         values = (*self._pick(launch.bound), *(own[parameter.name] for parameter in self.own))
-        self.kernel.run(launch.grid, None, values)
+        self.kernel.run(grid, None, values)
 
 
 def _original(name: str, named: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Any, Any]:

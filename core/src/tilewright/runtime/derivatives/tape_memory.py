@@ -59,7 +59,7 @@ class TapeMemory:
         if isinstance(self._count, ScalarSlice):
             trips = self._count(launch.grid, launch.named)
         else:
-            count = _bytes(like, 8)
+            count = bytes_like(like, 8)
             self._count(launch, {TRIPS_OUT: count})
             trips = _as_integer(count)
         programs = math.prod(launch.grid)
@@ -74,14 +74,14 @@ class TapeMemory:
                 )
             )
         tapes = {
-            name: _bytes(like, max(programs * trips * size, 1))
+            name: bytes_like(like, max(programs * trips * size, 1))
             for name, size in self._bytes.items()
         }
         return {TRIPS: trips, **tapes}
 
 
-def _bytes(like: Any, size: int) -> Any:
-    """Return zeroed bytes beside an array.
+def bytes_like(like: Any, size: int, *, zeroed: bool = True) -> Any:
+    """Return bytes beside an array.
 
     Raises:
         LaunchError: it is neither NumPy's nor PyTorch's.
@@ -90,12 +90,13 @@ def _bytes(like: Any, size: int) -> Any:
     if is_numpy_array(array):
         import numpy as np
 
-        return np.zeros(size, np.uint8)
+        return np.zeros(size, np.uint8) if zeroed else np.empty(size, np.uint8)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
-        return torch.zeros(size, dtype=torch.uint8, device=array.device)
+        make = torch.zeros if zeroed else torch.empty
+        return make(size, dtype=torch.uint8, device=array.device)
     raise LaunchError(
-        "a loop of the kernel is walked backward, which takes memory beside arrays of NumPy or "
+        "the adjoint takes memory of its own, which is allocated beside arrays of NumPy or "
         f"PyTorch, and not beside a {type(array).__name__}"
     )
 
