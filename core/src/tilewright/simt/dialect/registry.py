@@ -36,4 +36,6 @@ def interface_of(target: SimtTarget, name: str) -> Interface | None:
     assert _INTERFACES, (
         "tilewright.simt.lowering, which registers the interfaces, has not been imported"
     )
-    return target.dialect.interfaces.get(name) or _INTERFACES.get(name)
+    own = target.dialect.interfaces.get(name)
+    assert own is None or isinstance(own, Interface)
+    return own or _INTERFACES.get(name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Module
@@ -103,6 +103,31 @@ class Resources:
         ) // programs - self.reserved_shared_memory
 
 
+class OperationInterface(Protocol):
+    """The shape of :class:`~tilewright.simt.dialect.op_interface.Interface`.
+
+    Interfaces name the emission context and the layout problem, which depend on targets.
+    """
+
+    @property
+    def lower(self) -> Callable[[Any, Any], None]: ...
+
+    @property
+    def layout(self) -> Callable[[Any, Any], None] | None: ...
+
+    @property
+    def check(self) -> Callable[[Any, Any], str] | None: ...
+
+    @property
+    def scratch(self) -> Callable[[Any, Any], int] | None: ...
+
+    @property
+    def effects(self) -> Callable[[Any], Any] | None: ...
+
+    @property
+    def describe(self) -> Callable[[Any, Any], list[str]] | None: ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class VendorDialect:
     """The operations that a target adds to the toolkit's.
@@ -115,7 +140,7 @@ class VendorDialect:
     """
 
     operations: tuple[OpSpec, ...] = ()
-    interfaces: Mapping[str, Any] = field(default_factory=dict)
+    interfaces: Mapping[str, OperationInterface] = field(default_factory=dict)
 
     @property
     def table(self) -> OpTable:
