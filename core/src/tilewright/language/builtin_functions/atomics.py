@@ -40,7 +40,7 @@ _SCOPES = {None: "device", "gpu": "device", "cta": "program", "sys": "system"}
 _WIDE_INTEGERS = (int32, uint32, int64, uint64)
 
 #: The element types of each kind of update.
-_ELEMENTS: dict[str, tuple[dtype, ...]] = {
+UPDATED_ELEMENTS: dict[str, tuple[dtype, ...]] = {
     "add": (*_WIDE_INTEGERS, float16, bfloat16, float32, float64),
     "max": (*_WIDE_INTEGERS, float32, float64),
     "min": (*_WIDE_INTEGERS, float32, float64),
@@ -88,10 +88,10 @@ def _update(
 ) -> tensor:
     function = f"atomic_{kind}"
     pointer, element = pointer_and_element(pointer, function)
-    if element not in _ELEMENTS[kind]:
+    if element not in UPDATED_ELEMENTS[kind]:
         raise ValueError(
             f"{function} does not support {element}; it works on "
-            f"{', '.join(map(str, _ELEMENTS[kind]))}"
+            f"{', '.join(map(str, UPDATED_ELEMENTS[kind]))}"
         )
     check_capability(semantic, element, kind, function)
     value, mask = fit_to_pointer(

@@ -34,7 +34,8 @@ from tilewright.language.value_types.tuples import listed, shape_tuple, tuple_ty
 from tilewright.language.value_types.tuples import tuple as tl_tuple
 from tilewright.language.value_types.values import constexpr
 
-_MEMBER_TYPES: dict[str, tuple[dtype, ...]] = {
+#: The element types of each kind of update of a block.
+REDUCED_ELEMENTS: dict[str, tuple[dtype, ...]] = {
     "add": (int32, uint32, int64, uint64, float16, bfloat16, float32, float64),
     # Of the floats those that a bulk copy can reduce, where the target has it.
     "min": (int32, uint32, int64, uint64, float16, bfloat16),
@@ -314,10 +315,10 @@ def _reduce(
     semantic: Any, descriptor: tensor_descriptor_base, kind: str, offsets: Any, value: Any
 ) -> None:
     element = descriptor.dtype
-    if element not in _MEMBER_TYPES[kind]:
+    if element not in REDUCED_ELEMENTS[kind]:
         raise ValueError(
             f"atomic_{kind} of a descriptor does not support {element}; it works on "
-            f"{', '.join(map(str, _MEMBER_TYPES[kind]))}"
+            f"{', '.join(map(str, REDUCED_ELEMENTS[kind]))}"
         )
     check_capability(semantic, element, kind, f"atomic_{kind} of a descriptor")
     semantic.builder.descriptor_reduce(
