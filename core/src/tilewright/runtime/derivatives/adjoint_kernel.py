@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tilewright.derivatives.plan.adjoint_plan import AdjointPlan
 from tilewright.derivatives.plan.grid_extents import LaunchFacts
 from tilewright.derivatives.plan.make_plan import make_plan
+from tilewright.derivatives.plan.recomputed_values import written_floats
 from tilewright.derivatives.refusals import DerivativeError
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
 from tilewright.errors import LaunchError
@@ -30,6 +33,7 @@ from tilewright.runtime.derivatives.derivative_kernel import (
     request_text,
     require_parameter,
 )
+from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
 from tilewright.runtime.derivatives.tangent_kernel import names
 
 #: Bytes that the tapes of a launch may take, unless a limit is given.
@@ -82,6 +86,27 @@ class AdjointKernel(DerivativeKernel):
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
         return self._plans_of(launch, plans).planned(self, launch)[0]
 
+    def explain(self, *args: Any, grid: Any, **keywords: Any) -> AdjointExplanation:
+        """Explain the adjoint of a launch with these arguments.
+
+        For each input the way in which its gradient is written, for each loop the way in which it
+        is walked, the kernels with their grids and memory, conditions on scalars that held or
+        failed, and values that are computed again and could be saved. Nothing is compiled or
+        launched. ``print()`` shows it, and ``record()`` returns it as JSON has it.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        found = self._plans_of(launch, plans)
+        plan, facts = found.planned(self, launch)
+        selected = launch.selected
+        target = f"{selected.backend.name} {selected.target.arch}"
+        forward = [parameter.name for parameter in found.source.kernel.arguments]
+        others = found.with_more_saved(self, facts)
+        return explained(self.__name__, target, plan, facts, forward, others)
+
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         found = self._plans_of(launch, plans)
         if not warmup:
@@ -114,8 +139,8 @@ class _AdjointPlans:
                     f"{value!r} is added"
                 )
         selected = launch.selected
-        self._source = build_module(selected.specialization, selected.backend, selected.target)
-        self._consumed = consumed_outputs(self._source, kernel.outputs)
+        self.source = build_module(selected.specialization, selected.backend, selected.target)
+        self._consumed = consumed_outputs(self.source, kernel.outputs)
         self._parallel = programs_at_once(selected.device)
         self._request = AdjointRequest(
             kernel.outputs,
@@ -144,13 +169,26 @@ class _AdjointPlans:
                 plan = next((plan for plan in self._plans if plan.fits(facts)), None)
                 if plan is None:
                     plan = make_plan(
-                        self._source, self._request, facts, accumulate=kernel.accumulate
+                        self.source, self._request, facts, accumulate=kernel.accumulate
                     )
                     self._plans.append(plan)
                 found = self._known[key] = plan, facts
         if kernel.deterministic:
             _refuse_atomics(found[0])
         return found
+
+    def with_more_saved(
+        self, kernel: AdjointKernel, facts: LaunchFacts
+    ) -> dict[tuple[str, ...], AdjointPlan]:
+        """Return the plans that there would be if more outputs were saved: each, and all."""
+        written = [value.name for value in written_floats(self.source)]
+        more = [name for name in written if name not in kernel.saved]
+        plans = {}
+        for names_ in dict.fromkeys([*((name,) for name in more), tuple(more)]) if more else ():
+            request = replace(self._request, saved=(*kernel.saved, *names_))
+            with contextlib.suppress(DerivativeError):  # it cannot be read
+                plans[names_] = make_plan(self.source, request, facts, accumulate=kernel.accumulate)
+        return plans
 
     def compiled(
         self, kernel: AdjointKernel, launch: BoundLaunch
@@ -160,7 +198,7 @@ class _AdjointPlans:
         found = self._compiled.get(plan)
         if found is None:
             with setting_up(), self._lock:
-                found = self._compiled[plan] = CompiledPlan(kernel, launch, plan, self._source)
+                found = self._compiled[plan] = CompiledPlan(kernel, launch, plan, self.source)
         return found, facts
 
     def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:

@@ -15,6 +15,7 @@ from tilewright.runtime.arguments.array_protocols import (
     ArrayKind,
     address_of,
     is_array,
+    is_numpy_array,
 )
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.dtypes import IR_TEXT, ITEM_SIZE
@@ -155,6 +156,9 @@ def _address(value: Any) -> int:
     Those have no memory.
     """
     array = value.base if isinstance(value, TensorDescriptor) else value
+    # most launches have these, for which the question whether it is an array takes longer
+    if hasattr(array, "data_ptr") or is_numpy_array(array):
+        return address_of(array)
     return address_of(array) if is_array(array) else -id(value)
 
 
@@ -162,7 +166,9 @@ def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | fl
     """Return the numbers among a launch's arguments, those in tuples as ``t.0``."""
     found: dict[str, int | float] = {}
     for name, value in named.items():
-        if isinstance(value, tuple):
+        if type(value) is int:
+            found[f"{prefix}{name}" if prefix else name] = value
+        elif isinstance(value, tuple):
             items = {str(number): item for number, item in enumerate(value)}
             found.update(scalars_of(items, f"{prefix}{name}."))
         elif isinstance(value, int | float):
@@ -178,6 +184,8 @@ def check_layouts(own: Mapping[str, Any], originals: Mapping[str, tuple[Any, Any
     """
     for name, value in own.items():
         like, _ = originals[name]
+        if _is_laid_out_like(value, like):
+            continue
         if isinstance(value, TensorDescriptor) and isinstance(like, TensorDescriptor):
             found: Any = (tuple(value.shape), tuple(value.strides))
             wanted: Any = (tuple(like.shape), tuple(like.strides))
@@ -191,6 +199,17 @@ def check_layouts(own: Mapping[str, Any], originals: Mapping[str, tuple[Any, Any
                 f"about has shape {wanted[0]} and strides {wanted[1]}: the kernel applies the same "
                 "offsets to both"
             )
+
+
+def _is_laid_out_like(value: Any, like: Any) -> bool:
+    """Return whether two arrays of one library have the same layout; False where that is slow."""
+    if type(value) is not type(like):
+        return False
+    if is_numpy_array(value):
+        same = value.strides == like.strides and value.itemsize == like.itemsize
+        return bool(same and value.shape == like.shape)
+    stride = getattr(value, "stride", None)
+    return callable(stride) and value.shape == like.shape and stride() == like.stride()
 
 
 def _strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:

@@ -67,9 +67,9 @@ class TapeMemory:
         if needed > self._limit:
             raise LaunchError(
                 with_help(
-                    f"a tape of {_size_text(needed)} is needed, over the limit of "
-                    f"{_size_text(self._limit)}: {programs} programs record {trips} iterations of "
-                    f"{_size_text(sum(self._bytes.values()))}",
+                    f"a tape of {size_text(needed)} is needed, over the limit of "
+                    f"{size_text(self._limit)}: {programs} programs record {trips} iterations of "
+                    f"{size_text(sum(self._bytes.values()))}",
                     "raise tape_limit, or carry fewer elements through the loop",
                 )
             )
@@ -101,7 +101,7 @@ def bytes_like(like: Any, size: int, *, zeroed: bool = True) -> Any:
     )
 
 
-def _size_text(size: int) -> str:
+def size_text(size: int) -> str:
     """Return a number of bytes in the largest unit of which there is one."""
     units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = min(max(size.bit_length() - 1, 0) // 10, len(units) - 1)
