@@ -1,12 +1,14 @@
 """Bits of invariant launches on a device, and what invariance costs.
 
-    python benchmarks/invariant.py --device cpu|cuda [--speed-only | --bits-only]
+    python benchmarks/invariant.py --device cpu|cuda [--speed-only | --bits-only | --rival vllm]
 
 Bits: each kernel is tuned with ``invariant=True`` over block sizes, ``num_warps`` and
 ``num_stages``. Then every configuration that may be chosen computes every batch size from 1 to 70
 and every power of two up to 4096, and a batch whose rows are permuted: all rows must have one
 pattern of bits. Speed: the tuned invariant matmul in relation to the one that may take any
-configuration, beside a persistent matmul with one configuration, as vLLM has it.
+configuration, beside a persistent matmul with one configuration, as vLLM has it. Rival: the matmul
+of an installed vLLM itself, under Triton, beside the tuned invariant one: times, and whether its
+bits depend on the number of rows, from 1 to 64.
 
 Needs PyTorch. Exit status 1 where bits differ, or the invariant matmul has less than 0.95 of the
 speed.
@@ -21,6 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -336,12 +339,108 @@ def check_speed(device: str) -> bool:
     return fits
 
 
+# ---- vLLM's matmul
+
+#: (N, K) of the matmuls beside vLLM's: one with its block sizes for all shapes, one with those that
+#: it has tuned for the shape.
+RIVAL_SHAPES = ((5120, 4096), (4096, 4096))
+
+
+def check_rival(device: str) -> bool:
+    """Compare the tuned invariant matmul with vLLM's; return whether ours has constant bits."""
+    import vllm_matmul
+
+    theirs = vllm_matmul.load(device)
+    on_gpu = device != "cpu"
+    constant = True
+    for dtype in (torch.float16, torch.bfloat16):
+        kernel = tw.autotune(speed_configs(device), ["M", "N", "K"], mode="memory", invariant=True)(
+            kernels.matmul
+        )
+        for n, k in RIVAL_SHAPES if on_gpu else ((256, 512),):
+            sizes = (8192, 4096, 1024, 64, 1) if on_gpu else (64, 1)
+            x = spread(sizes[0], k, dtype=dtype, device=device, seed=0)
+            w = spread(n, k, dtype=dtype, device=device, seed=1)
+            configs = rival_times(kernel, theirs, x, w, sizes)
+            launches = {
+                "ours": partial(launch_one_of, configs, x, w),
+                "vllm": partial(rows_by, theirs, x, w),
+            }
+            for name, first_rows in launches.items():
+                expected = bits(first_rows(64))
+                other = [
+                    rows
+                    for rows in range(1, 64)
+                    if not torch.equal(bits(first_rows(rows)), expected[:rows])
+                ]
+                told = f"DIFFERENT for {other} rows" if other else "constant for 1 to 64 rows"
+                print(f"rival {str(dtype)[6:]:9} N {n} K {k}: bits of {name}: {told}", flush=True)
+                constant &= name != "ours" or not other
+    return constant
+
+
+def launch_one_of(
+    configs: Sequence[tw.Config], x: torch.Tensor, w: torch.Tensor, rows: int
+) -> torch.Tensor:
+    """Multiply the first rows of x with one of the configurations, by their number."""
+    (n, k), config = w.shape, configs[rows % len(configs)]
+    out = torch.empty(rows, n, dtype=x.dtype, device=x.device)
+    meta = config.kwargs
+    grid = (math.ceil(rows / meta["BLOCK_M"]) * math.ceil(n / meta["BLOCK_N"]),)
+    kernels.matmul[grid](x, w, out, rows, n, k, **config.all_kwargs())
+    return out
+
+
+def rows_by(
+    matmul: Callable[..., torch.Tensor], x: torch.Tensor, w: torch.Tensor, rows: int
+) -> torch.Tensor:
+    """Multiply the first rows of x with vLLM's matmul."""
+    return matmul(x[:rows], w.t())
+
+
+def rival_times(
+    kernel: Any, theirs: Callable[..., Any], x: torch.Tensor, w: torch.Tensor, sizes: Sequence[int]
+) -> list[tw.Config]:
+    """Print the times of both matmuls of the first rows of x; return the configurations of ours."""
+    from tilewright.testing import do_bench
+
+    (n, k), dtype = w.shape, str(x.dtype)[6:]
+    configs = []
+    for rows in sizes:
+        part = x[:rows]
+        out = torch.empty(rows, n, dtype=x.dtype, device=x.device)
+        wanted = part.double() @ w.double().t()
+        calls = {"ours": tuned(kernel, part, w, out), "vllm": partial(theirs, part, w.t())}
+        times = dict.fromkeys(calls, math.inf)
+        for _ in range(3):
+            for name, call in calls.items():
+                times[name] = min(
+                    times[name], do_bench(call, warmup=10, rep=40, return_mode="median")
+                )
+        configs.append(kernel.best_config)
+        scale = wanted.abs().max()
+        errors = [float((found.double() - wanted).abs().max() / scale)
+                  for found in (out, theirs(part, w.t()))]  # fmt: skip
+        print(
+            f"rival {dtype:9} {rows:5} x {n} x {k}: ours {times['ours']:.4f} ms  vllm "
+            f"{times['vllm']:.4f} ms  vllm / ours {times['vllm'] / times['ours']:.3f}  errors "
+            f"{errors[0]:.1e} {errors[1]:.1e}  [{kernel.best_config}]",
+            flush=True,
+        )
+    return configs
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--bits-only", action="store_true")
     parser.add_argument("--speed-only", action="store_true")
+    parser.add_argument("--rival", choices=("vllm",))
     chosen = parser.parse_args()
+    if chosen.rival:
+        right = check_rival(chosen.device)
+        print("verdict:", "ok" if right else "FAILED")
+        return 0 if right else 1
     right = True
     if not chosen.speed_only:
         for family in families(chosen.device):
