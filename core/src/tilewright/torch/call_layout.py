@@ -98,6 +98,11 @@ def unpack(
     return named
 
 
+def with_tensors(text: str, names: Iterable[str]) -> str:
+    """Return the text of a call that has tensors of some names after its others."""
+    return text[:-1] + "".join(f"({name!r}, 'tensor', None)," for name in names) + "]"
+
+
 def tensor_names(text: str) -> list[str]:
     """Return the arguments that are tensors, in order."""
     return [name for name, kind, _ in _layout(text) if kind == "tensor"]

@@ -10,6 +10,7 @@ from tilewright.runtime.derivatives.adjoint_kernel import AdjointKernel, vjp
 from tilewright.torch.call_layout import pack
 from tilewright.torch.operators import KernelOperators, free_name
 from tilewright.torch.outputs import MakeOutput
+from tilewright.torch.second_derivatives import tangent_function
 
 
 class KernelFunction:
@@ -23,6 +24,7 @@ class KernelFunction:
         unsaved: the other outputs and their allocation.
         grid: as in a launch.
         fixed: arguments and options that all calls have in common.
+        adjoint_options: options of the adjoint.
         operators: the operators of ``torch.library``.
     """
 
@@ -39,7 +41,7 @@ class KernelFunction:
     ) -> None:
         self.kernel, self.outputs, self.wrt, self.saved = kernel, dict(outputs), wrt, saved
         self.unsaved = {key: make for key, make in self.outputs.items() if key not in saved}
-        self.grid, self.fixed, self._adjoint_options = grid, dict(fixed), dict(adjoint)
+        self.grid, self.fixed, self.adjoint_options = grid, dict(fixed), dict(adjoint)
         names = list(kernel.arg_names)
         _check_names(kernel, names, "outputs", outputs)
         _check_names(kernel, names, "wrt", wrt)
@@ -58,6 +60,7 @@ class KernelFunction:
         parameters = getattr(getattr(kernel, "base_kernel", kernel), "params", ())
         self._constants = frozenset(each.name for each in parameters if each.is_constexpr)
         self._adjoints: dict[Any, AdjointKernel] = {}
+        self._tangents: dict[Any, KernelFunction] = {}
         self.__name__ = free_name(name or kernel.__name__)
         self.operators = KernelOperators(self, self.__name__)
         self._operator = self.operators.forward
@@ -122,8 +125,15 @@ class KernelFunction:
                 wrt=wrt,
                 saved=self.saved,
                 accumulate=accumulate,
-                **self._adjoint_options,
+                **self.adjoint_options,
             )
+        return found
+
+    def tangent(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> KernelFunction:
+        """Return the function of the tangents of some outputs along some inputs."""
+        found = self._tangents.get((inputs, outputs))
+        if found is None:
+            found = self._tangents[inputs, outputs] = tangent_function(self, inputs, outputs)
         return found
 
 

@@ -76,6 +76,16 @@ class GradientMemory:
         return gradient
 
 
+def direction(value: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's tangent, given the cotangent of its gradient.
+
+    It has the tensor's strides. Of elements that share memory the first has all of the gradient.
+    """
+    strides = original.stride()
+    first = tuple([slice(1) if stride == 0 else slice(None) for stride in strides])
+    return with_layout_of(value[first], original[first]).expand(original.shape)
+
+
 def gradient_like(original: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the shape, strides and type of a :meth:`GradientMemory.gradient`."""
     if 0 in [s for s, e in zip(original.stride(), original.shape, strict=True) if e != 1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tilewright.errors import LaunchError
+from tilewright.torch import second_derivatives
 from tilewright.torch.call_layout import tensor_names, unpack
 from tilewright.torch.gradient_memory import GradientMemory, gradient_like, with_layout_of
 from tilewright.torch.outputs import make_outputs
+from tilewright.torch.second_derivatives import no_gradient
 
 if TYPE_CHECKING:
     # handed in: the function whose operators these are
@@ -57,6 +60,12 @@ class KernelOperators:
         )
         torch.library.register_autograd(
             self.forward, self._backward, setup_context=self._save, lib=_library
+        )
+        torch.library.register_autograd(
+            self.backward,
+            functools.partial(second_derivatives.backward, function),
+            setup_context=second_derivatives.save,
+            lib=_library,
         )
 
     # -- the kernel
@@ -108,7 +117,7 @@ class KernelOperators:
         }
         found: Mapping[str, torch.Tensor] = {}
         if wanted and given:
-            gradients = self.backward(
+            results = self.backward(
                 list(tensors),
                 integers,
                 floats,
@@ -118,10 +127,9 @@ class KernelOperators:
                 list(given),
                 wanted,
             )
-            found = dict(zip(wanted, gradients, strict=True))
-        # PyTorch takes a list without elements for one of tensors
-        numbers: list[Any] = [None if len(values) else [] for values in (integers, floats)]
-        return [found.get(name) for name in names], *numbers, None
+            found = dict(zip(wanted, results, strict=True))
+        gradients = [found.get(name) for name in names]
+        return gradients, no_gradient(integers), no_gradient(floats), None
 
     def _launch_adjoint(
         self,

@@ -52,15 +52,22 @@ class BoundLaunch(NamedTuple):
     selected: Selected
 
 
+class DerivativePreparation(Preparation):
+    """The derivation of a kernel from a module; derivations follow each other."""
+
+
 class DerivativeKernel(KernelInterface, ABC):
     """A kernel that is derived from another one, and launched with its grid and arguments.
 
     Attributes:
         fn: what it is derived from: the kernel, or autotuners and heuristics around it.
-        base_kernel: the innermost kernel.
+        base_kernel: the innermost kernel, or the tangent kernel that this is a derivative of.
         prefix: begins the names of the arguments that it takes beside the kernel's.
         names: the kernel's parameters that those are about.
     """
+
+    #: Whether derivatives of these kernels can be taken in turn.
+    is_base = False
 
     def __init__(
         self, kernel: Any, kind: str, prefix: str, roles: Mapping[str, Iterable[str]]
@@ -69,7 +76,7 @@ class DerivativeKernel(KernelInterface, ABC):
 
         Args:
             kernel: a kernel of ``tilewright.jit``, or of the Triton shim, or autotuners and
-                heuristics around one.
+                heuristics around one; or a tangent kernel of these.
             kind: ``vjp`` or ``jvp``.
             roles: what parameters are -> their names.
 
@@ -119,7 +126,7 @@ class DerivativeKernel(KernelInterface, ABC):
         """
         own = taken(keywords, self.prefix, self.names, self.__name__)
         kernel = self.base_kernel
-        if self.fn is not kernel:
+        if self.fn is not kernel or isinstance(kernel, DerivativeKernel):
             keywords = self.fn.chosen_keywords(grid, args, keywords)
         bound, kinds, options = kernel.bind(*args, **keywords)
         choice, own_kinds = backend_choice.current.get(), kinds_of_own(own)
@@ -130,20 +137,47 @@ class DerivativeKernel(KernelInterface, ABC):
                 found = self._plans.get(key)
                 if found is None:
                     chosen = kernel.policy.select(kernel, bound, kinds, options, choice)
-                    if chosen.specialization.before_passes is not None:
-                        raise LaunchError(
-                            f"{self.__name__} cannot be launched in exact mode: a ring has no "
-                            "derivatives"
-                        )
+                    self.refuse_exact_mode(chosen)
                     found = self._plans[key] = (chosen, {})
         selected, plans = found
         named = dict(zip(kernel.arg_names, bound, strict=True))
+        sizes = grid_of(grid, {**named, **options})
+        return self.launch_of(bound, kinds, own, own_kinds, sizes, selected), plans
+
+    def launch_of(
+        self,
+        bound: tuple[Any, ...],
+        kinds: tuple[Any, ...],
+        own: Mapping[str, Any],
+        own_kinds: tuple[Any, ...],
+        grid: tuple[int, int, int],
+        selected: Selected,
+    ) -> BoundLaunch:
+        """Return the launch of a kernel's arguments and the derivative's own.
+
+        Args:
+            kinds: those of ``bound``.
+        """
+        names = self.base_kernel.arg_names
+        named = dict(zip(names, bound, strict=True))
+        by_name = dict(zip(names, kinds, strict=True))
         originals = {
-            own_name: _original(name, named, dict(zip(kernel.arg_names, kinds, strict=True)))
+            own_name: _original(name, named, by_name)
             for own_name, name in zip(own, self.names, strict=True)
         }
-        sizes = grid_of(grid, {**named, **options})
-        return BoundLaunch(bound, named, sizes, own, own_kinds, originals, selected), plans
+        return BoundLaunch(bound, named, grid, own, own_kinds, originals, selected)
+
+    def refuse_exact_mode(self, selected: Selected) -> None:
+        """Check that the base kernel's module is not transformed but by derivation.
+
+        Raises:
+            LaunchError: it is, into one that computes in a ring.
+        """
+        before = selected.specialization.before_passes
+        if before is not None and not isinstance(before, DerivativePreparation):
+            raise LaunchError(
+                f"{self.__name__} cannot be launched in exact mode: a ring has no derivatives"
+            )
 
     def _variant(self) -> tuple[Any, ...]:
         """Return what plans depend on beside the kinds of arguments."""
@@ -179,13 +213,16 @@ class DerivativeKernel(KernelInterface, ABC):
             name: identifies ``derive`` completely.
         """
         selected = launch.selected
+        before = selected.specialization.before_passes
 
         def run(module: Module) -> None:
+            if before is not None:
+                before.run(module)
             derived = derive(module)
             module.functions.clear()
             module.functions.update(derived.functions)
 
-        preparation = Preparation(name, run)
+        preparation = DerivativePreparation(f"{before.name}; {name}" if before else name, run)
         return selected._replace(
             specialization=replace(selected.specialization, before_passes=preparation)
         )
@@ -221,8 +258,8 @@ class DerivativeKernel(KernelInterface, ABC):
         return selected.place, key, preparation.name
 
 
-def _innermost(kernel: Any, kind: str) -> JITFunction:
-    """Return the kernel within autotuners and heuristics.
+def _innermost(kernel: Any, kind: str) -> Any:
+    """Return the kernel, or the tangent kernel, within autotuners and heuristics.
 
     Args:
         kind: what is derived from it, for errors.
@@ -235,14 +272,22 @@ def _innermost(kernel: Any, kind: str) -> JITFunction:
         found, JITFunction | DerivativeKernel
     ):
         found = getattr(found, "fn", None)
-    if not isinstance(found, JITFunction):
+    if not isinstance(found, JITFunction) and not getattr(found, "is_base", False):
+        remedy = ""
+        if isinstance(found, DerivativeKernel):
+            remedy = (
+                "an adjoint may be several kernels: for second derivatives take the adjoint of "
+                f"tw.jvp({found.base_kernel.__name__}, ...)"
+            )
         raise DefinitionError(
-            f"{kind} is of a kernel of tilewright.jit, not of a {type(found).__name__}"
+            with_help(
+                f"{kind} is of a kernel of tilewright.jit, not of a {type(found).__name__}", remedy
+            )
         )
     return found
 
 
-def require_parameter(kernel: JITFunction, role: str, name: str) -> None:
+def require_parameter(kernel: Any, role: str, name: str) -> None:
     """Check that a kernel has a parameter.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ from tilewright.derivatives.forward_mode import TangentRequest
 from tilewright.derivatives.forward_mode import jvp as tangents_of
 from tilewright.errors import LaunchError
 from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.derivatives.derivative_arguments import kinds_of_own, taken
 from tilewright.runtime.derivatives.derivative_kernel import (
     BoundLaunch,
     DerivativeKernel,
@@ -17,16 +18,47 @@ from tilewright.runtime.derivatives.derivative_kernel import (
     launched_value,
     request_text,
 )
+from tilewright.runtime.derivatives.tangent_policy import TangentPolicy
 
 
 class TangentKernel(DerivativeKernel):
-    """The kernel that computes tangents beside values; see :func:`jvp`."""
+    """The kernel that computes tangents beside values; see :func:`jvp`.
+
+    Derivatives can be taken of it: it has the kernel's parameters, and those of the tangents.
+    """
+
+    is_base = True
 
     def __init__(
         self, kernel: Any, inputs: tuple[str, ...], outputs: tuple[str, ...], prefix: str
     ) -> None:
         super().__init__(kernel, "jvp", prefix, {"inputs": inputs, "outputs": outputs})
         self.inputs, self.outputs = inputs, outputs
+        self.policy = TangentPolicy(self)
+
+    @property
+    def params(self) -> Any:
+        """The parameters of the innermost kernel."""
+        return self.base_kernel.params
+
+    def bind(
+        self, *args: Any, **keywords: Any
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...], dict[str, Any]]:
+        """Bind a launch: (the kernel's arguments and the tangents, their kinds, other keywords).
+
+        Raises:
+            LaunchError: a tangent is missing.
+        """
+        own = taken(keywords, self.prefix, self.names, self.__name__)
+        bound, kinds, options = self.base_kernel.bind(*args, **keywords)
+        return (*bound, *own.values()), (*kinds, *kinds_of_own(own)), options
+
+    def chosen_keywords(
+        self, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        given = dict(keywords)
+        own = taken(given, self.prefix, self.names, self.__name__)
+        return {**super().chosen_keywords(grid, args, given), **own}
 
     @property
     def record_mark(self) -> str:
@@ -45,12 +77,13 @@ class TangentKernel(DerivativeKernel):
         return plan.kernel
 
     def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
-        return [self._selection(launch)]
+        return [self.selection_of(launch)]
 
     def _plan(self, launch: BoundLaunch) -> DerivedPlan:
-        return DerivedPlan(self.compiled(self._selection(launch)), launch)
+        return DerivedPlan(self.compiled(self.selection_of(launch)), launch)
 
-    def _selection(self, launch: BoundLaunch) -> Selected:
+    def selection_of(self, launch: BoundLaunch) -> Selected:
+        """Return the selection of a launch's tangent kernel, which is not compiled."""
         parameters = self.parameters(launch)
         for name, (value, _) in launch.originals.items():
             if isinstance(value, int | float) and name in parameters.elements:
@@ -88,7 +121,7 @@ def jvp(
     another type of floats than the originals.
 
     Args:
-        kernel: a kernel of ``tilewright.jit``.
+        kernel: a kernel of ``tilewright.jit``, or a tangent kernel, for second derivatives.
         inputs: parameters that have tangents: arrays of floats, descriptors of them, and floats.
         outputs: parameters whose tangents are wanted: arrays of floats.
         prefix: begins the names of the arguments of tangents.
