@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tilewright.language.binding import must_use_result
     from tilewright.language.definitions.aggregate import aggregate
     from tilewright.language.definitions.callable import constexpr_function
+    from tilewright.language.definitions.custom_derivative import custom_vjp
     from tilewright.runtime.arguments.descriptor import TensorDescriptor
     from tilewright.runtime.arguments.mock_tensors import MockTensor, TensorWrapper, reinterpret
     from tilewright.runtime.derivatives.adjoint_kernel import vjp
@@ -77,6 +78,7 @@ _MODULES: dict[str, str] = {
     "aggregate": "tilewright.language.definitions.aggregate",
     "must_use_result": "tilewright.language.binding",
     "constexpr_function": "tilewright.language.definitions.callable",
+    "custom_vjp": "tilewright.language.definitions.custom_derivative",
     "set_allocator": "tilewright.runtime.devices.allocator",
     **dict.fromkeys(("Autotuner", "Config", "autotune"), "tilewright.runtime.tuning.autotune"),
     "backend": "tilewright.runtime.devices.backend_choice",
@@ -173,6 +175,7 @@ __all__ = [
     "backend",
     "cdiv",
     "constexpr_function",
+    "custom_vjp",
     "errors",
     "explain",
     "heuristics",

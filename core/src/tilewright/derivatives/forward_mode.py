@@ -20,11 +20,13 @@ from tilewright.derivatives.kernel_arguments import (
     normalized,
     require_new,
 )
+from tilewright.derivatives.rule_calls import callees
 from tilewright.derivatives.shadow_addresses import ShadowAddresses, add_argument
 from tilewright.derivatives.tangent_builder import TangentBuilder
 from tilewright.ir.core import Module
 from tilewright.ir.types import Type
 from tilewright.ir.verifier import verify
+from tilewright.passes.inline import inline
 from tilewright.passes.pipeline import run as run_passes
 
 
@@ -39,6 +41,8 @@ class TangentRequest:
             of the original.
         facts: parameter of the new kernel -> attributes, as ``{"divisibility": 16}``.
         prefix: begins the names of the new parameters.
+        keep_calls: leave calls of functions that have a derivative of their own, so that the
+            kernel can be differentiated again.
     """
 
     inputs: tuple[str, ...]
@@ -46,6 +50,7 @@ class TangentRequest:
     elements: Mapping[str, Type] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prefix: str = "t_"
+    keep_calls: bool = False
 
 
 def jvp(module: Module, request: TangentRequest) -> Module:
@@ -54,13 +59,14 @@ def jvp(module: Module, request: TangentRequest) -> Module:
     Raises:
         DerivativeError: the kernel has no derivative, or none that is known here.
     """
-    kernel = normalized(module).kernel
+    source = normalized(module, rules=True)
+    kernel, functions = source.kernel, callees(source)
     inputs = named_arguments(kernel, request.inputs, "inputs", scalars=True)
     outputs = named_arguments(kernel, request.outputs, "outputs")
     arrays = dict.fromkeys(value for value in (*inputs, *outputs) if is_address(value))
     scalars = [value for value in inputs if not is_address(value)]
     require_new(kernel, [f"{request.prefix}{value.name}" for value in (*arrays, *scalars)])
-    activity = Activity(kernel, arrays, scalars)
+    activity = Activity(kernel, arrays, scalars, functions=functions)
     memory = MemoryEffects(kernel, activity, arrays, outputs, mirrored=True)
     finiteness = Finiteness(kernel)
     shadows = ShadowAddresses(
@@ -77,8 +83,13 @@ def jvp(module: Module, request: TangentRequest) -> Module:
         for value in scalars
     }
     made = Module()
-    builder = TangentBuilder(kernel, activity.varied, memory, shadows, finiteness, tangents)
+    builder = TangentBuilder(
+        kernel, activity.varied, memory, shadows, finiteness, tangents, functions
+    )
     made.add(builder.build())
+    made.functions.update(functions)
     run_passes(made)
+    if not request.keep_calls and inline(made):
+        run_passes(made)
     verify(made)
     return made

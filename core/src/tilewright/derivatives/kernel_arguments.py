@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tilewright.derivatives.analysis.addresses import is_address
 from tilewright.derivatives.refusals import DerivativeError
+from tilewright.derivatives.rule_calls import inline_but_rules
 from tilewright.derivatives.sort_keys import move_floats_with_keys
 from tilewright.errors import similar
 from tilewright.ir.core import Function, Module, Value
@@ -15,13 +16,19 @@ from tilewright.passes.inline import inline
 from tilewright.passes.pipeline import run as run_passes
 
 
-def normalized(module: Module) -> Module:
+def normalized(module: Module, *, rules: bool = False) -> Module:
     """Return a copy of a module without calls, after the standard passes.
 
     Floats are sorted along with the keys that they are compared by.
+
+    Args:
+        rules: whether calls of functions that have a derivative of their own stay.
     """
     copy = clone_module(module)
-    inline(copy)
+    if rules:
+        inline_but_rules(copy)
+    else:
+        inline(copy)
     run_passes(copy)
     if move_floats_with_keys(copy.kernel):
         run_passes(copy)

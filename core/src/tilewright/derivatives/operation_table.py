@@ -58,7 +58,6 @@ NO_DERIVATIVE: dict[str, str] = {
 REFUSED: dict[str, str] = {
     "bitcast": "the bits of a float are no function that has a derivative",
     "while": "how often it runs is not known before; a for loop has a bound",
-    "call": "is inlined first",
     "inline_asm": "the meaning of assembly is not known",
     "extern": "the meaning of a library's function is not known",
     "atomic_cas": "other programs' values decide",

@@ -33,6 +33,7 @@ from tilewright.derivatives.kernel_arguments import (
     require_new,
 )
 from tilewright.derivatives.refusals import refusal
+from tilewright.derivatives.rule_calls import callees
 from tilewright.derivatives.shadow_addresses import ShadowAddresses, add_argument
 from tilewright.ir.core import Module
 from tilewright.ir.ops.control import For
@@ -41,6 +42,7 @@ from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import PointerType, Type
 from tilewright.ir.verifier import verify
 from tilewright.passes.clone import clone_module
+from tilewright.passes.inline import inline
 from tilewright.passes.pipeline import run as run_passes
 
 
@@ -60,6 +62,8 @@ class AdjointRequest:
             the original.
         facts: parameter of the adjoint -> attributes, as ``{"divisibility": 16}``.
         prefix: begins the names of the adjoint's parameters.
+        keep_calls: leave calls of functions that have a derivative of their own, so that the
+            adjoint can be differentiated again.
     """
 
     outputs: tuple[str, ...]
@@ -69,6 +73,7 @@ class AdjointRequest:
     elements: Mapping[str, Type] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prefix: str = "d_"
+    keep_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +120,7 @@ def adjoint_of(module: Module, request: AdjointRequest) -> Adjoint:
     Raises:
         DerivativeError: the kernel has no derivative, or none that is known here.
     """
-    source = normalized(module)
+    source = normalized(module, rules=True)
     count = sum(isinstance(operation, For) for operation in source.kernel.walk())
     gauges: list[tuple[str, ...]] = [request.saved, ()] if request.saved else [()]
     taped: set[int] = set()
@@ -154,7 +159,7 @@ def _transposed(
         gauge: saved arguments in whose gauge loops and rows are run; None leaves them as they are.
     """
     copy = clone_module(module)
-    kernel = copy.kernel
+    kernel, functions = copy.kernel, callees(copy)
     loops = [operation for operation in kernel.walk() if isinstance(operation, For)]
     outputs = named_arguments(kernel, request.outputs, "outputs")
     wrt = named_arguments(kernel, request.wrt, "wrt", scalars=True)
@@ -163,12 +168,13 @@ def _transposed(
     scalars = [value for value in wrt if not is_address(value)]
     names = dict.fromkeys(f"{request.prefix}{value.name}" for value in (*outputs, *wrt))
     require_new(kernel, names)
-    memory = MemoryEffects(kernel, Activity(kernel, arrays, scalars), arrays, outputs)
+    varied = Activity(kernel, arrays, scalars, functions=functions)
+    memory = MemoryEffects(kernel, varied, arrays, outputs)
     written = {value.name for value in memory.written}
     consumed = repeated_outputs(kernel, memory, outputs)
     # from here on the kernel may read its saved outputs
     fixed = FixedGauges() if gauge is None else fix_gauges(copy, gauge)
-    activity = Activity(kernel, arrays, scalars, fixed.constants)
+    activity = Activity(kernel, arrays, scalars, fixed.constants, functions)
     finiteness = Finiteness(kernel)
     loaded = read_saved(kernel, memory, saved)
     shadows = ShadowAddresses(
@@ -198,15 +204,19 @@ def _transposed(
         {**loaded, **fixed.values},
         fixed.undefined,
         loops,
+        functions,
     )
     builder = AdjointBuilder(kernel, analysis)
     made = Module()
     made.add(builder.build())
+    made.functions.update(functions)
     run_passes(made)
     if taped:
         _drop_tapes(made, builder)
         run_passes(made)
     _drop_placeholders(builder)
+    if not request.keep_calls and inline(made):
+        run_passes(made)
     verify(made)
     _check_reads(made, written - set(request.saved))
     return Adjoint(made, tuple(_loop_notes(loops, taped, fixed)))

@@ -12,10 +12,12 @@ from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS
 from tilewright.derivatives.primal_replay import PrimalReplay
 from tilewright.derivatives.refusals import REWRITE, refusal
+from tilewright.derivatives.rule_calls import JVP, apply_rule, required_rule
 from tilewright.derivatives.shadow_addresses import ShadowAddresses
 from tilewright.derivatives.tangent_regions import region_rule
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast
+from tilewright.ir.ops.control import Call
 from tilewright.ir.ops.linear import Dot, DotScaled
 from tilewright.ir.ops.shape import Gather, Reshape
 from tilewright.ir.table import Effect, Trait
@@ -38,15 +40,17 @@ class TangentBuilder(PrimalReplay):
         shadows: ShadowAddresses,
         finiteness: Finiteness,
         scalars: Mapping[Value, Value],
+        functions: Mapping[str, Function],
     ) -> None:
         """Begin.
 
         Args:
             source: the kernel, with shadows of its addresses.
             scalars: scalars that have tangents -> the parameters that are these.
+            functions: those that have a derivative of their own, and their rules.
         """
         super().__init__(source, f"{source.name}_jvp")
-        self.varied = varied
+        self.varied, self._functions = varied, functions
         self._memory, self._shadows, self._finiteness = memory, shadows, finiteness
         self.tangents: dict[Value, Value] = {
             scalar: self.to(self.primal[tangent], cotangent_type(scalar.type))
@@ -88,6 +92,8 @@ class TangentBuilder(PrimalReplay):
             return
         if isinstance(operation, Dot):
             self._dot(operation)
+        elif isinstance(operation, Call):
+            self._call(operation)
         elif isinstance(operation, DotScaled):
             if operation.a in self.varied or operation.b in self.varied:
                 raise refusal(
@@ -141,6 +147,13 @@ class TangentBuilder(PrimalReplay):
                 total = part if total is None else self.b.add(total, part)
         if total is not None:
             self.tangents[operation.result] = total
+
+    def _call(self, operation: Call) -> None:
+        rule = required_rule(operation, JVP, self._functions)
+        operands = [self.primal[value] for value in (*operation.arguments, *operation.results)]
+        operands += [self.tangent(value) for value in operation.arguments if is_float(value)]
+        for place, tangent in apply_rule(self.b, rule, operands):
+            self.tangents[operation.results[place]] = tangent
 
     def _dot(self, operation: Dot) -> None:
         left, right = (self._dot_operand(value) for value in (operation.a, operation.b))

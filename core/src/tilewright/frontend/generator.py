@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tilewright import ir
-from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
+from tilewright.errors import CompilationError, with_help
 from tilewright.frontend import errors
 from tilewright.frontend.analysis import NONE, Names
 from tilewright.frontend.binding import bind
+from tilewright.frontend.callees.differentiable_calls import call_custom, differentiable_call
+from tilewright.frontend.callees.separate_functions import call_noinline
 from tilewright.frontend.frame import RETURN_VALUE, Completion, FunctionFrame, Scope, Undefined
 from tilewright.frontend.values import (
-    decay,
     describe,
     describe_type,
-    flatten,
-    name_values,
-    type_of,
     unflatten,
 )
 from tilewright.language.binding import is_builtin
-from tilewright.language.core import base_type, base_value, constexpr, constexpr_type, tensor
+from tilewright.language.core import base_type, constexpr, constexpr_type, tensor
 from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.definitions.callable import ConstexprFunction, JitCallable
+from tilewright.language.definitions.custom_derivative import CustomDerivative, DifferentiableCall
 from tilewright.language.semantic import Options, Semantic
 from tilewright.recursion import SPLIT
 
@@ -71,14 +70,16 @@ class ModuleGenerator:
         semantic: the language's operations, at the current insertion point.
         frame: the function being visited; ``scope`` its variables now.
         call_node: the call being evaluated.
+        callees: functions compiled on their own, with the types of their results, by
+            specialization key; None while one is being compiled.
     """
 
     __slots__ = (
         "_block",
-        "_callees",
         "_expressions",
         "builder",
         "call_node",
+        "callees",
         "frame",
         "module",
         "scope",
@@ -101,8 +102,7 @@ class ModuleGenerator:
         self.semantic = Semantic(self.builder, options, self)
         self.scope = {}
         self.call_node: ast.AST | None = None
-        #: functions compiled on their own by specialization key; None while one is being compiled
-        self._callees: dict[Any, tuple[ir.Function, base_type] | None] = {}
+        self.callees: dict[Any, tuple[ir.Function, base_type] | None] = {}
 
     # -- visiting ----------------------------------------------------------------------------------
 
@@ -255,9 +255,16 @@ class ModuleGenerator:
         """
         callee: JitCallable = fn.value if isinstance(fn, constexpr) else fn
         scope = bind(callee, args, kwargs)
-        if callee.noinline:
-            return self._call_separate(callee, scope)
+        if self.semantic.options.differentiated:
+            if isinstance(callee, CustomDerivative):
+                return call_custom(self, callee, scope)
+        elif callee.noinline:
+            return call_noinline(self, callee, scope)
         return self._visit(self._frame(callee), scope)
+
+    def differentiable_call(self, call: DifferentiableCall) -> Any:
+        """Emit a call of a function that has a derivative of its own."""
+        return differentiable_call(self, call)
 
     #: the name that builtins written for Triton know
     call_JitFunction = call  # noqa: N815
@@ -321,80 +328,11 @@ class ModuleGenerator:
                 return self.scope[RETURN_VALUE]
         return constexpr(None)
 
-    # -- functions compiled on their own -----------------------------------------------------------
-
-    def _call_separate(self, fn: JitCallable, scope: Scope) -> Any:
-        for name, value in scope.items():
-            for part in _parts(value):
-                if isinstance(part, tensor) and part.numel.value != 1:
-                    message = with_help(
-                        f"{fn.__name__} is noinline: argument {name} must be a scalar, not "
-                        f"{describe(part)}",
-                        "pass scalars and pointers, or drop noinline",
-                    )
-                    raise errors.located(
-                        self.frame,
-                        self.call_node or self.frame.analysis.tree,
-                        message,
-                        UnsupportedLanguageConstruct,
-                    )
-        types = {name: type_of(value) for name, value in scope.items()}
-        key = (id(fn), tuple((name, type_) for name, type_ in types.items()))
-        if key not in self._callees:
-            self._callees[key] = None
-            self._callees[key] = self._compile_separate(fn, types)
-        compiled = self._callees[key]
-        if compiled is None:
-            message = with_help(
-                f"{fn.__name__} is noinline and calls itself with the same argument types",
-                "use a loop",
-            )
-            raise errors.located(
-                self.frame,
-                self.call_node or self.frame.analysis.tree,
-                message,
-                UnsupportedLanguageConstruct,
-            )
-        function, result_type = compiled
-        operands = [flat for value in scope.values() for flat in flatten(value)]
-        spec = ir.TABLE["call"]
-        operation = self.builder.create(
-            spec, [operands], {"callee": function.name}, function.result_types
-        )
-        return unflatten([result_type], operation.results)[0]
-
-    def _compile_separate(
-        self, fn: JitCallable, types: Mapping[str, base_type]
-    ) -> tuple[ir.Function, base_type]:
-        builder = self.builder
+    def visit_separate(self, fn: JitCallable, scope: Scope) -> Any:
+        """Visit the body of a function that is compiled on its own; return its value."""
         frame = self._frame(fn)
         frame.separate, frame.site = True, None
-        flat = [part for type_ in types.values() for part in type_.flatten()]
-        name, number = fn.__name__, 1
-        while name in self.module.functions or (self._kernel_name() == name):
-            name = f"{fn.__name__}__{number}"
-            number += 1
-        function = ir.Function(name, flat, kernel=False, location=builder.location)
-        self.module.functions[name] = function
-        location = builder.location
-        outer, saved = self.enter(function.body)
-        scope = dict(zip(types, unflatten(types.values(), function.arguments), strict=True))
-        for variable, value in scope.items():
-            name_values(value, variable)
-        value = self._visit(frame, scope)
-        builder.location = location
-        value = decay(self.semantic, value)
-        results = flatten(value)
-        builder.return_(results)
-        function.result_types = tuple(result.type for result in results)
-        self.leave(outer, saved)
-        return function, type_of(value)
-
-    def _kernel_name(self) -> str:
-        frame = self.frame
-        while frame.caller is not None:
-            frame = frame.caller
-        return frame.name
+        return self._visit(frame, scope)
 
     # -- the kernel --------------------------------------------------------------------------------
 
@@ -427,11 +365,3 @@ _TOO_DEEP = with_help(
 
 
 _TOO_NESTED = with_help("the source is nested too deeply here to be compiled", SPLIT)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, tl_tuple):
-        for item in value.values:
-            yield from _parts(item)
-    elif isinstance(value, base_value):
-        yield value

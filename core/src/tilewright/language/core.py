@@ -80,6 +80,7 @@ from tilewright.language.builtin_functions.elementwise import (
     sub,
     where,
 )
+from tilewright.language.builtin_functions.gradients import stop_gradient
 from tilewright.language.builtin_functions.iteration import condition, range, static_range
 from tilewright.language.builtin_functions.linear import dot, dot_scaled
 from tilewright.language.builtin_functions.memory import debug_barrier, load, store
@@ -277,6 +278,7 @@ __all__ = [
     "static_assert",
     "static_print",
     "static_range",
+    "stop_gradient",
     "store",
     "store_tensor_descriptor",
     "str_to_ty",

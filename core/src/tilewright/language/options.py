@@ -36,6 +36,8 @@ class Options:
             lines of the function, too.
         thread_prints: every thread of a program executes a print of scalars, or of no values: the
             language of Triton.
+        differentiated: calls of functions that have a derivative of their own stay calls, for the
+            passes of derivatives.
         num_warps: warps of a program, where the target has warps.
         extra: further options of the backend, for its own part of the language.
     """
@@ -51,6 +53,7 @@ class Options:
     plain_loops: bool = False
     named_values: bool = False
     thread_prints: bool = False
+    differentiated: bool = False
     num_warps: int = 4
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 

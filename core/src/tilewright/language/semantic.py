@@ -19,6 +19,7 @@ from tilewright.language.builtin_functions.descriptors import (
     tensor_descriptor_base,
 )
 from tilewright.language.builtin_functions.operators import Operators
+from tilewright.language.definitions.custom_derivative import DifferentiableCall
 from tilewright.language.options import Options
 from tilewright.language.value_types.base_classes import base_type
 from tilewright.language.value_types.dtypes import int1
@@ -42,6 +43,10 @@ class Generator(Protocol):
 
         The second result is the types it yields.
         """
+        ...
+
+    def differentiable_call(self, call: DifferentiableCall) -> Any:
+        """Emit a call that stays one while a kernel is differentiated; return its result."""
         ...
 
 

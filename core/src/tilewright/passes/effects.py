@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.ir.core import Operation
 from tilewright.ir.ops.arithmetic import Binary, Constant, Div, Rem
+from tilewright.ir.ops.control import Call
 from tilewright.ir.ops.debug import Extern, InlineAsm
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Gather, Splat
@@ -16,7 +17,7 @@ from tilewright.ir.types import FloatType, element_type
 def effects_of(operation: Operation) -> Effect:
     """Return an operation's effects, with the effects of its regions in place of ``Effect.REGION``.
 
-    A volatile load counts as ordered, and pure assembly as without effect.
+    A volatile load counts as ordered, and pure assembly and pure calls as without effect.
     """
     effects = operation.spec.effects
     if effects is Effect.NONE or Effect.REGION not in effects:
@@ -53,7 +54,7 @@ def _own_effects(operation: Operation) -> Effect:
     effects = operation.spec.effects
     if isinstance(operation, Load):
         return effects | Effect.ORDER if operation.volatile else effects
-    if isinstance(operation, InlineAsm | Extern):
+    if isinstance(operation, InlineAsm | Extern | Call):
         return Effect.NONE if operation.pure else effects | Effect.READ | Effect.WRITE
     return effects
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.ir.core import Function, Location, Module, Value
 from tilewright.ir.ops.control import Call, Return
 from tilewright.passes.clone import clone_operation
 
 
-def inline(module: Module) -> bool:
+def inline(module: Module, *, keep: Callable[[Function], bool] | None = None) -> bool:
     """Inline every ``call`` and drop the functions that were called; whether there were any.
+
+    Args:
+        keep: whether calls of a function stay. Then no function is dropped.
 
     Raises:
         ValueError: a function calls itself, directly or through others.
@@ -17,7 +22,9 @@ def inline(module: Module) -> bool:
     changed = False
     for function in module.functions.values():
         if function.kernel:
-            changed |= _inline_into(function, module, done, ())
+            changed |= _inline_into(function, module, done, (), keep)
+    if keep is not None:
+        return changed
     callees = [name for name, function in module.functions.items() if not function.kernel]
     for name in callees:
         del module.functions[name]
@@ -25,7 +32,11 @@ def inline(module: Module) -> bool:
 
 
 def _inline_into(
-    function: Function, module: Module, done: set[str], chain: tuple[str, ...]
+    function: Function,
+    module: Module,
+    done: set[str],
+    chain: tuple[str, ...],
+    keep: Callable[[Function], bool] | None,
 ) -> bool:
     """Make ``function`` free of calls, callees first.
 
@@ -43,7 +54,9 @@ def _inline_into(
     for operation in list(function.walk()):
         if isinstance(operation, Call):
             callee = module.functions[operation.callee]
-            _inline_into(callee, module, done, (*chain, function.name))
+            if keep is not None and keep(callee):
+                continue
+            _inline_into(callee, module, done, (*chain, function.name), keep)
             _replace(operation, callee)
             changed = True
     done.add(function.name)

@@ -31,6 +31,40 @@ def doubled_in_place(x, out, BLOCK: tl.constexpr):
     tl.store(out + at, v * v)
 
 
+@tw.custom_vjp
+def rounded(x):
+    return tl.floor(x + 0.5)
+
+
+@rounded.vjp
+def rounded_vjp(x, y, dy):
+    return 2 * dy
+
+
+@tw.jit
+def rounded_times_constant(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at)
+    tl.store(out + at, rounded(v) * tl.stop_gradient(v))
+
+
+@probe("tl.stop_gradient")
+def constants_to_derivatives(on: Machine, rng: Any) -> None:
+    x, out = rng.standard_normal(32, dtype=np.float32), np.empty(32, np.float32)
+    on(rounded_times_constant)[(1,)](x, out, BLOCK=32)
+    np.testing.assert_allclose(out, np.floor(x + 0.5) * x, rtol=1e-5)
+
+
+@probe("tilewright.custom_vjp", host=True)
+def derivatives_of_their_own(on: Machine, rng: Any) -> None:
+    x, cotangent = (rng.standard_normal(32, dtype=np.float32) for _ in range(2))
+    out, dx = (np.empty_like(x) for _ in range(2))
+    adjoint = tw.vjp(rounded_times_constant, outputs="out", wrt="x")
+    with tw.backend("reference"):
+        adjoint[(1,)](x, out, BLOCK=32, d_out=cotangent, d_x=dx)
+    np.testing.assert_allclose(dx, 2 * x * cotangent, rtol=1e-5)
+
+
 @probe("tilewright.vjp", host=True)
 def gradients(on: Machine, rng: Any) -> None:
     x, w, cotangent = (rng.standard_normal(100, dtype=np.float32) for _ in range(3))

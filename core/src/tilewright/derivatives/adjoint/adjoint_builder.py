@@ -45,6 +45,7 @@ class AdjointAnalysis:
         known: values that are not computed -> others that equal them, such as loaded ones.
         undefined: values that have no meaning in the gauge that was chosen.
         loops: the loops of the kernel before its gauges were fixed, which have the first numbers.
+        functions: those that have a derivative of their own, and their rules.
     """
 
     activity: Activity
@@ -60,6 +61,7 @@ class AdjointAnalysis:
     known: Mapping[Value, Value] = field(default_factory=dict)
     undefined: AbstractSet[Value] = frozenset()
     loops: Sequence[For] = ()
+    functions: Mapping[str, Function] = field(default_factory=dict)
 
 
 class AdjointBuilder(PrimalReplay):

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS, times
 from tilewright.derivatives.refusals import REWRITE, refusal
+from tilewright.derivatives.rule_calls import VJP, required_rule, returned_by
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Operation, Region, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast, Constant
-from tilewright.ir.ops.control import Reduce, Scan
+from tilewright.ir.ops.control import Call, Reduce, Scan
 from tilewright.ir.types import Type, element_type, shape_of, tile_or_scalar
 
 
@@ -40,16 +41,18 @@ class Combination:
         operation: Reduce | Scan,
         left: Sequence[Value],
         right: Sequence[Value],
+        functions: Mapping[str, Function],
     ) -> None:
         """Append the combination.
 
         Args:
             left, right: the arguments, a scalar or tile for each input.
+            functions: those that have a derivative of their own, and their rules.
 
         Raises:
             DerivativeError: it holds control flow, or reads values from outside.
         """
-        self._b, self._region = b, operation.combine
+        self._b, self._region, self._functions = b, operation.combine, functions
         self._shape = shape_of(left[0].type)
         arguments = operation.combine.arguments
         self._values = dict(zip(arguments, (*left, *right), strict=True))
@@ -57,40 +60,48 @@ class Combination:
         self._yields = operation.combine.last.operands
         for inner in operation.combine:
             if not inner.spec.terminator:
-                self._append(inner)
-        self.results = [self._known(operation, value) for value in self._yields]
-
-    def _known(self, operation: Operation, value: Value) -> Value:
-        found = self._values.get(value)
-        if found is None:
-            raise refusal(
-                operation,
-                "its combination reads a value from outside of it",
-                "pass the value as one more tile",
-            )
-        return found
+                self._append(inner, self._values)
+        self.results = [_known(operation, value, self._values) for value in self._yields]
 
     def _type(self, element: Type) -> Type:
         return cotangent_type(tile_or_scalar(self._shape, element))
 
-    def _append(self, operation: Operation) -> None:
-        """Append an operation of the combination, for all elements."""
+    def _append(self, operation: Operation, values: dict[Value, Value]) -> None:
+        """Append an operation on elements, for all elements.
+
+        Args:
+            values: values of the operation's region -> the same for all elements.
+        """
         if operation.regions:
             raise refusal(operation, "control flow in a combination has no derivative", REWRITE)
         if isinstance(operation, Constant):
             type_ = self._type(operation.result.type)
-            self._values[operation.result] = self._b.constant_like(type_, operation.value)
+            values[operation.result] = self._b.constant_like(type_, operation.value)
+            return
+        operands = [_known(operation, value, values) for value in operation.operands]
+        if isinstance(operation, Call):
+            found = self._applied(self._functions[operation.callee], operands)
+            values.update(zip(operation.results, found, strict=True))
             return
         copy = Operation(
             operation.spec,
-            [self._known(operation, value) for value in operation.operands],
+            operands,
             operation.segments,
             operation.attributes,
             [self._type(result.type) for result in operation.results],
             (),
             operation.location,
         )
-        self._values.update(zip(operation.results, self._b.insert(copy).results, strict=True))
+        values.update(zip(operation.results, self._b.insert(copy).results, strict=True))
+
+    def _applied(self, function: Function, arguments: Sequence[Value]) -> list[Value]:
+        """Append the body of a function of elements, for all elements; return its results."""
+        values = dict(zip(function.arguments, arguments, strict=True))
+        for operation in function.body:
+            if not operation.spec.terminator:
+                self._append(operation, values)
+        assert function.body.last is not None
+        return [values[value] for value in function.body.last.operands]
 
     def slopes(self) -> list[list[Value | None]]:
         """Append the derivatives of each result by each argument; None where one is zero."""
@@ -109,7 +120,12 @@ class Combination:
         for operation in reversed(list(self._region)):
             if operation.spec.terminator or not operation.operands:
                 continue
-            dy = cotangents.pop(operation.results[0], None)
+            dys = [cotangents.pop(result, None) for result in operation.results]
+            dy = dys[0]
+            if isinstance(operation, Call) and any(dys):
+                for value, part in self._by_rule(operation, dys):
+                    add(value, part)
+                continue
             if dy is None:
                 continue
             if isinstance(operation, Cast):
@@ -127,9 +143,39 @@ class Combination:
                     add(operand, factor.times(b, dy))
         return [cotangents.get(value) for value in self._region.arguments]
 
+    def _by_rule(self, call: Call, dys: Sequence[Value | None]) -> list[tuple[Value, Value]]:
+        """Append the rule of a call, for all elements; return the cotangents of its operands."""
+        rule = required_rule(call, VJP, self._functions)
+        operands = [self._values[value] for value in (*call.arguments, *call.results)]
+        for result, dy in zip(call.results, dys, strict=True):
+            if is_float(result):
+                operands.append(dy or self._b.constant_like(self._values[result].type, 0.0))
+        found = self._applied(rule, operands)
+        return [
+            (call.arguments[place], value)
+            for place, value in zip(returned_by(rule), found, strict=True)
+        ]
+
+
+def _known(operation: Operation, value: Value, values: Mapping[Value, Value]) -> Value:
+    found = values.get(value)
+    if found is None:
+        raise refusal(
+            operation,
+            "its combination reads a value from outside of it",
+            "pass the value as one more tile",
+        )
+    return found
+
 
 def scan_by(
-    b: Builder, operation: Reduce | Scan, inputs: Sequence[Value], axis: int, *, reverse: bool
+    b: Builder,
+    operation: Reduce | Scan,
+    inputs: Sequence[Value],
+    axis: int,
+    functions: Mapping[str, Function],
+    *,
+    reverse: bool,
 ) -> list[Value]:
     """Append the combinations of all elements before each, or after each, with itself.
 
@@ -140,7 +186,7 @@ def scan_by(
     earlier, later = region.arguments[: len(inputs)], region.arguments[len(inputs) :]
     left, right = (later, earlier) if reverse else (earlier, later)
     with b.at_region(region):
-        b.yield_(Combination(b, operation, left, right).results)
+        b.yield_(Combination(b, operation, left, right, functions).results)
     return b.region_op("scan", list(inputs), regions=[region], axis=axis, reverse=reverse).results
 
 

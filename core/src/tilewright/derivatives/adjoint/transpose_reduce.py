@@ -98,15 +98,21 @@ def _combine(
     p = [builder.wide(value) for value in inputs]
     floats = [k for k, value in enumerate(inputs) if is_float(value)]
     extent = shape_of(p[0].type)[axis]
-    before = [neighbours(b, v, axis, -1) for v in scan_by(b, operation, p, axis, reverse=False)]
-    after = [neighbours(b, v, axis, 1) for v in scan_by(b, operation, p, axis, reverse=True)]
+    functions = builder.analysis.functions
+    before, after = (
+        [
+            neighbours(b, v, axis, 1 if reverse else -1)
+            for v in scan_by(b, operation, p, axis, functions, reverse=reverse)
+        ]
+        for reverse in (False, True)
+    )
     index = coordinates_along(b, p[0], axis)
     first, last = (
         b.cmp(index, b.constant_like(index.type, edge), predicate="eq") for edge in (0, extent - 1)
     )
-    inner = Combination(b, operation, before, p)
+    inner = Combination(b, operation, before, p, functions)
     upto = [b.select(first, x, value) for x, value in zip(p, inner.results, strict=True)]
-    outer = Combination(b, operation, upto, after)
+    outer = Combination(b, operation, upto, after, functions)
     by_inner, by_outer = inner.slopes(), outer.slopes()
     dys = {
         k: broadcast_along(b, dy, axis, p[k].type)

@@ -43,7 +43,7 @@ def scan(builder: AdjointBuilder, operation: Scan, *cotangents: Value | None) ->
     step = 1 if operation.reverse else -1
     previous = [neighbours(b, value, axis, step) for value in y]
     strict = builder.analysis.finiteness.needs_strict(operation)
-    slopes = Combination(b, operation, previous, p).slopes()
+    slopes = Combination(b, operation, previous, p, builder.analysis.functions).slopes()
     index, extent = coordinates_along(b, p[0], axis), shape_of(p[0].type)[axis]
     low, high = (
         b.cmp(index, b.constant_like(index.type, edge), predicate="eq") for edge in (0, extent - 1)

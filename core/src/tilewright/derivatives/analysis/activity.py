@@ -7,11 +7,12 @@ neither by a bitcast, nor as a number.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from tilewright.derivatives.analysis.addresses import Addresses
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.derivatives.refusals import REWRITE, refusal
+from tilewright.derivatives.rule_calls import varying_operands
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Bitcast, Cast, Cmp
 from tilewright.ir.ops.control import Call, For, If, Map, Reduce, Scan, While
@@ -26,8 +27,8 @@ class Activity:
         varied: the floats that do.
 
     Raises:
-        DerivativeError: a float is made of the bits of one that varies, a while loop computes one,
-            or a call has not been inlined.
+        DerivativeError: a float is made of the bits of one that varies, or a while loop computes
+            one.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Activity:
         inputs: Iterable[Value],
         scalars: Iterable[Value] = (),
         constants: Collection[Value] = (),
+        functions: Mapping[str, Function] | None = None,
     ) -> None:
         """Analyze.
 
@@ -43,8 +45,9 @@ class Activity:
             inputs: arguments to whose memory the derivative is taken.
             scalars: float arguments that it is taken by.
             constants: values whose derivative is zero, whatever they are computed from.
+            functions: those that have a derivative of their own, whose calls the function has.
         """
-        self._constants = constants
+        self._constants, self._functions = constants, functions or {}
         self._inputs, self._addresses = set(inputs), Addresses()
         self.varied: set[Value] = set(scalars)
         #: integers that hold the bits of floats that vary
@@ -73,7 +76,7 @@ class Activity:
                 case Reduce() | Scan() | Map():
                     self._elements(operation)
                 case Call():
-                    raise refusal(operation, "calls are inlined before a kernel is differentiated")
+                    self._call(operation)
                 case _:
                     self._operation(operation)
 
@@ -93,6 +96,11 @@ class Activity:
             elif isinstance(operation, InlineAsm | Extern):
                 self._bits.update(r for r in operation.results if not is_float(r))
             self._vary(filter(is_float, operation.results))
+
+    def _call(self, call: Call) -> None:
+        """Follow what a function's own derivative says that it depends on."""
+        if any(value in self.varied for value in varying_operands(call, self._functions)):
+            self._vary(filter(is_float, call.results))
 
     def _read(self, operation: Operation) -> None:
         address = operation.operands[0]

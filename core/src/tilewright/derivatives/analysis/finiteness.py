@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import Binary, Constant, Select
-from tilewright.ir.ops.control import Reduce
+from tilewright.ir.ops.control import Call, Reduce
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat
@@ -77,6 +77,9 @@ class Finiteness:
             if reference is not None:
                 difference, above = reference
                 return difference.a in unsafe and isinstance(above.type, TileType)
+        if isinstance(operation, Call):
+            self._sources.add(operation)
+            return True
         if operation.name in _SINGULAR and not _SINGULAR[operation.name](operation):
             self._sources.add(operation)
             return True

@@ -314,6 +314,7 @@ class Call(Operation):
 
     arguments = VariadicOperand()
     callee = TypedAttribute[str]()
+    pure = TypedAttribute[bool]("may be merged or dropped", False)
 
 
 @OPS.operation(

@@ -15,6 +15,7 @@ from typing import Any
 from tilewright.ir.order import ANY
 from tilewright.language.binding import is_builtin
 from tilewright.language.definitions.callable import JitCallable
+from tilewright.language.definitions.custom_derivative import CustomDerivative
 from tilewright.language.value_types.base_classes import base_type
 from tilewright.language.value_types.values import constexpr
 from tilewright.plugins.versions import plugin_version, text_version
@@ -115,6 +116,8 @@ def dependencies(function: JitCallable) -> Dependencies:
     parts = [function.src, place, str(function.noinline)]
     if function.order != ANY:
         parts.append(function.order)
+    if isinstance(function, CustomDerivative):
+        parts.append(describe(function.rules, callees))
     parts.append(describe(function.fn.__defaults__, callees))
     parts.append(describe(function.fn.__kwdefaults__, callees))
     for chain in names:

@@ -53,6 +53,8 @@ class Specialization:
         name: the kernel's symbol, where it is not the function's name.
         ir_override: path of a file of Tile IR text that is compiled in place of the source.
         before_passes: done to the frontend's module, before any pass.
+        differentiated: calls of functions that have a derivative of their own stay calls, for
+            ``before_passes``.
     """
 
     fn: JitCallable
@@ -63,6 +65,7 @@ class Specialization:
     name: str | None = None
     ir_override: str | None = None
     before_passes: Preparation | None = None
+    differentiated: bool = False
 
 
 def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str | None:
@@ -86,8 +89,8 @@ def cache_key(kernel: Specialization, backend: Backend, target: Target) -> str |
     except UnstableError:
         return None
     if kernel.before_passes is not None:
-        return digest(key, "before passes", kernel.before_passes.name)
-    return key
+        key = digest(key, "before passes", kernel.before_passes.name)
+    return digest(key, "differentiated") if kernel.differentiated else key
 
 
 @setting_up()
@@ -206,6 +209,7 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
             Options(
                 target=_with_replaced_dots(backend.completed(target), kernel.before_passes),
                 default_order=_default_order(kernel, backend.completed(target)),
+                differentiated=kernel.differentiated,
                 extra=options,
                 **known,
             ),

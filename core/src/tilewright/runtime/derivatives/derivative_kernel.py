@@ -138,7 +138,7 @@ class DerivativeKernel(KernelInterface, ABC):
                 if found is None:
                     chosen = kernel.policy.select(kernel, bound, kinds, options, choice)
                     self.refuse_exact_mode(chosen)
-                    found = self._plans[key] = (chosen, {})
+                    found = self._plans[key] = (_differentiated(chosen), {})
         selected, plans = found
         named = dict(zip(kernel.arg_names, bound, strict=True))
         sizes = grid_of(grid, {**named, **options})
@@ -285,6 +285,12 @@ def _innermost(kernel: Any, kind: str) -> Any:
             )
         )
     return found
+
+
+def _differentiated(selected: Selected) -> Selected:
+    """Return a selection whose module keeps calls of functions that have derivatives."""
+    specialization = replace(selected.specialization, differentiated=True)
+    return selected._replace(specialization=specialization)
 
 
 def require_parameter(kernel: Any, role: str, name: str) -> None:

@@ -1,0 +1,1 @@
+"""Functions that a module has beside its kernel."""
