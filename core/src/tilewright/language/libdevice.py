@@ -218,6 +218,7 @@ def _written_out() -> dict[str, Any]:
         bit_manipulation,
         elementary,
         orders,
+        partials,
         rounding,
         special,
     )
@@ -228,6 +229,7 @@ def _written_out() -> dict[str, Any]:
         *(module.FUNCTIONS for module in (elementary, special, rounding, bit_manipulation, orders)),
         what="function",
     )
+    assert partials.PARTIALS.keys() <= made.keys()
     fast = {
         "fast_sinf": sin,
         "fast_cosf": cos,

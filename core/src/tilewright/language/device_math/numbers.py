@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tilewright.ir import expressions
@@ -79,6 +79,11 @@ def two_sum(a: MathValue, b: MathValue) -> tuple[MathValue, MathValue]:
     return total, (a - (total - virtual)) + (b - virtual)
 
 
+#: Functions that have derivatives of their own -> what appends a call of one in kernels that are
+#: differentiated, as ``partials`` sets it.
+DIFFERENTIABLE: dict[str, Callable[..., tensor]] = {}
+
+
 # -- builtins --------------------------------------------------------------------------------------
 
 
@@ -132,6 +137,17 @@ def function(
 
     def call(*values: Any, _semantic: Any) -> tensor:
         operands = _operands(values, _semantic, names, name)
+        if name in DIFFERENTIABLE and _semantic.options.differentiated:
+            return DIFFERENTIABLE[name](
+                parameters.split(),
+                operands,
+                lambda inputs: compute(inputs, _semantic),
+                _semantic,
+                through_f64=through_f64,
+            )
+        return compute(operands, _semantic)
+
+    def compute(operands: Sequence[tensor], _semantic: Any) -> tensor:
         builder, own = _semantic.builder, operands[0].dtype
         numbers = [MathValue(builder, x.handle) for x in operands]
         widened = through_f64 and own is float32

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilewright.language import core, math
 from tilewright.language.core import constexpr
 from tilewright.language.definitions.callable import device_function
+from tilewright.language.definitions.custom_derivative import custom_vjp
 from tilewright.language.device_math import special
 
 _j0, _j1, _y0, _y1 = (special.FUNCTIONS[name] for name in ("j0", "j1", "y0", "y1"))
@@ -97,7 +98,7 @@ def _yn(n, x):
     return result
 
 
-@device_function
+@custom_vjp
 def jn(x, y):
     """The Bessel function of the first kind of integer order ``x``, at ``y``.
 
@@ -106,7 +107,7 @@ def jn(x, y):
     return _each(_jn, core.to_tensor(x), core.to_tensor(y))
 
 
-@device_function
+@custom_vjp
 def yn(x, y):
     """The Bessel function of the second kind of integer order ``x``, at ``y``.
 
@@ -123,6 +124,36 @@ def _each(fn: constexpr, n, x):
     )
     order, value = core.broadcast(n.to(core.int32), x.to(core.float64))
     return core.map_elementwise(fn, order, value).to(x.dtype)
+
+
+@device_function
+def _slope(fn: constexpr, n, x):
+    """The derivative: half the difference of the neighbours in order."""
+    order, value = core.to_tensor(n), core.to_tensor(x)
+    lower = fn(core.maximum(order - 1, 0), value)
+    upper = fn(order + 1, value)
+    first = core.broadcast(order, value)[0] == 0
+    return core.where(first, -upper, (lower - upper) * 0.5)
+
+
+@jn.vjp
+def _jn_vjp(n, x, y, dy):
+    return None, dy * _slope(jn, n, x)
+
+
+@jn.jvp
+def _jn_jvp(n, x, y, dx):
+    return dx * _slope(jn, n, x)
+
+
+@yn.vjp
+def _yn_vjp(n, x, y, dy):
+    return None, dy * _slope(yn, n, x)
+
+
+@yn.jvp
+def _yn_jvp(n, x, y, dx):
+    return dx * _slope(yn, n, x)
 
 
 FUNCTIONS = {"jn": jn, "yn": yn}

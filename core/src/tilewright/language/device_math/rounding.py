@@ -195,7 +195,7 @@ _OPERATIONS: tuple[tuple[str, str, Callable[..., Exact], str], ...] = (
     ("sqrt", "x", _sqrt, "The square root of ``x``"),
     ("fma", "x y z", _fma, "``x * y + z``"),
 )
-_MODES = {"rn": "to nearest even", "rz": "towards zero", "rd": "down", "ru": "up"}
+MODES = {"rn": "to nearest even", "rz": "towards zero", "rd": "down", "ru": "up"}
 
 
 _SCALED: dict[Callable[..., Exact], Callable[..., tuple[Exact, MathValue]]] = {
@@ -306,7 +306,7 @@ def _narrow(mode: str) -> Callable[[MathValue], MathValue]:
 
 def _conversions() -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for mode, words in _MODES.items():
+    for mode, words in MODES.items():
         for float_name, float_type in _FLOATS.items():
             for name, integer in _INTEGERS.items():
                 forth, back = f"{float_name}2{name}_{mode}", f"{name}2{float_name}_{mode}"
@@ -347,7 +347,7 @@ FUNCTIONS: dict[str, Any] = {
             f"{name}_{mode}", parameters, f"{meaning}, rounded {words}.", _operation(exact, mode)
         )
         for name, parameters, exact, meaning in _OPERATIONS
-        for mode, words in _MODES.items()
+        for mode, words in MODES.items()
     },
     **_conversions(),
     "nextafter": function(
