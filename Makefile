@@ -39,7 +39,7 @@ TORCH_FIRST = $(MAKE) --no-print-directory $(VENV)/.torch-$(TORCH)
 beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1); failed=$$?; wait $$mypy; wrong=$$?; cat build/mypy.txt; exit $$((failed | wrong))
 SUITE := $(BIN)/python -m tilewright_conformance run --backend cpu
 # profiles of which `make test` runs the quick cases, and all with FULL=1
-BRIEF := math fp8 exact
+BRIEF := math fp8 exact gradients
 PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance
 
 .PHONY: demo test check lint style docs bench perf ecosystem corpus opencl release gpu-test gpu-sanitize clean

@@ -40,6 +40,7 @@ PROFILES = (
     "launch",
     "autotune",
     "exact",
+    "gradients",
     "perf",
 )
 

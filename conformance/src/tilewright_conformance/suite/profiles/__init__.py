@@ -52,6 +52,7 @@ REQUIRES: dict[str, Needs] = {
     "descriptors": _CORE | Needs(features=frozenset({"descriptors"})),
     "fp8": _CORE | Needs(dtypes=frozenset({"f8e4m3fn", "f8e5m2"})),
     "exact": _CORE | Needs(dot=frozenset({("i8", "i32")}), dot_shape=(16, 16, 16)),
+    "gradients": _CORE | Needs(atomics=frozenset({("f32", "add")})),
     "perf": _CORE | Needs(dot=frozenset({("f16", "f32"), ("f32", "f32")}), dot_shape=(16, 16, 16)),
 }
 
@@ -74,6 +75,10 @@ _USED: dict[str, str] = {
         descriptor_gather descriptor_scatter
     """,
     "exact": "dot gather while condition scan",
+    "gradients": """
+        exp exp2 log log2 sin cos tanh erf rsqrt gather histogram while condition scan map dot
+        atomic_rmw
+    """,
     "perf": "dot exp",
 }
 #: What the kernels of each profile use. A case that must pass uses no others.

@@ -26,7 +26,7 @@ def set_to_zero(array: Any) -> None:
     memory = None if view is None else memory_of(view.device)
     if view is None or memory is None:
         raise TypeError(f"a {type(array).__name__} has no way to set its elements to zero")
-    memory.copy_to_device(view, memoryview(bytes(view.nbytes)))
+    SavedBytes(view, memory).zeroed().write()  # what lies between strided elements stays
 
 
 def clone(array: Any) -> Any:

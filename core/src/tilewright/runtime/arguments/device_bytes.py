@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tilewright.runtime.arguments.array_protocols import ArrayView, address_of, array_kind
+from tilewright.runtime.arguments.array_protocols import (
+    ALIGNMENT,
+    ArrayView,
+    address_of,
+    array_kind,
+)
 
 if TYPE_CHECKING:
     from tilewright.plugins.manifest import Memory
@@ -58,3 +63,43 @@ class SavedBytes:
     def write(self) -> None:
         """Restore the array's bytes."""
         self._memory.copy_to_device(self._view, self.host.data)
+
+    def new_array(self) -> ArrayView:
+        """Return an array of the same shape and strides, in new memory of the device."""
+        view, buffer = self._view, _allocated(self._memory, self.host)
+        return ArrayView(
+            buffer, buffer.data_ptr(), view.dtype, view.shape, view.strides, view.device
+        )
+
+    def zeroed(self) -> SavedBytes:
+        """Set the elements of the copy to 0, but not what lies between them."""
+        import numpy as np
+
+        size, view = self._view.element_size(), self._view
+        strides = (*(stride * size for stride in view.strides), 1)
+        if self.host.size:
+            elements = np.lib.stride_tricks.as_strided(self.host, (*view.shape, size), strides)
+            elements[...] = 0
+        return self
+
+
+def zeroed_beside(array: Any, size: int) -> ArrayView | None:
+    """Return zeroed bytes on the device of an array; None if no installed backend has its memory.
+
+    For arrays of libraries that cannot allocate memory themselves.
+    """
+    import numpy as np
+
+    view = view_of(array)
+    memory = None if view is None else memory_of(view.device)
+    if view is None or memory is None:
+        return None
+    buffer = _allocated(memory, np.zeros(size, np.uint8))
+    return ArrayView(buffer, buffer.data_ptr(), "u8", (size,), (1,), view.device)
+
+
+def _allocated(memory: Memory, host: Any) -> Any:
+    """Return a new buffer of a device with the bytes of a host array."""
+    buffer = memory.allocate(host.size, ALIGNMENT)
+    memory.copy_to_device(buffer, host.data)
+    return buffer

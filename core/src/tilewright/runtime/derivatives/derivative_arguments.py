@@ -18,6 +18,7 @@ from tilewright.runtime.arguments.array_protocols import (
     is_numpy_array,
 )
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.device_bytes import SavedBytes
 from tilewright.runtime.arguments.dtypes import IR_TEXT, ITEM_SIZE
 from tilewright.runtime.compiler.specialize import SPECIALIZE, DescriptorKind
 
@@ -226,6 +227,8 @@ def copied_like(name: str, value: Any) -> Any:
         base = copied_like(name, value.base)
         return TensorDescriptor(base, value.shape, value.strides, value.block_shape)
     copy = clone(value)
+    if isinstance(copy, SavedBytes):
+        copy = copy.new_array()
     before, after = layout_of(value), layout_of(copy)
     if before is not None and after is not None and _strides(*before) != _strides(*after):
         raise LaunchError(

@@ -13,8 +13,9 @@ from tilewright.errors import LaunchError, with_help
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import PointerType, byte_size
 from tilewright.plugins.manifest import Parameter
-from tilewright.runtime.arguments.array_protocols import is_numpy_array
+from tilewright.runtime.arguments.array_protocols import ArrayView, is_numpy_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
+from tilewright.runtime.arguments.device_bytes import SavedBytes, memory_of, zeroed_beside
 from tilewright.runtime.derivatives.derivative_kernel import BoundLaunch, DerivedPlan
 from tilewright.runtime.derivatives.scalar_slices import ScalarSlice
 
@@ -84,7 +85,7 @@ def bytes_like(like: Any, size: int, *, zeroed: bool = True) -> Any:
     """Return bytes beside an array.
 
     Raises:
-        LaunchError: it is neither NumPy's nor PyTorch's.
+        LaunchError: it is neither NumPy's nor PyTorch's, and no backend allocates memory there.
     """
     array = like.base if isinstance(like, TensorDescriptor) else like
     if is_numpy_array(array):
@@ -95,6 +96,9 @@ def bytes_like(like: Any, size: int, *, zeroed: bool = True) -> Any:
     if torch is not None and isinstance(array, torch.Tensor):
         make = torch.zeros if zeroed else torch.empty
         return make(size, dtype=torch.uint8, device=array.device)
+    found = zeroed_beside(array, size)
+    if found is not None:
+        return found
     raise LaunchError(
         "the adjoint takes memory of its own, which is allocated beside arrays of NumPy or "
         f"PyTorch, and not beside a {type(array).__name__}"
@@ -110,5 +114,10 @@ def size_text(size: int) -> str:
 
 def _as_integer(count: Any) -> int:
     """Return the i64 that eight bytes hold, when the device has written it."""
-    array = count if is_numpy_array(count) else count.cpu().numpy()
+    if isinstance(count, ArrayView):
+        memory = memory_of(count.device)
+        assert memory is not None
+        array = SavedBytes(count, memory).host
+    else:
+        array = count if is_numpy_array(count) else count.cpu().numpy()
     return int(array.view("int64")[0])

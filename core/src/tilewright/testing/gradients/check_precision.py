@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.derivatives.analysis.activity import Activity
+from tilewright.derivatives.kernel_arguments import normalized
 from tilewright.errors import TilewrightError
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import FloatType, element_type
@@ -50,7 +51,7 @@ def precision_of(tile_ir: str, wrt: Iterable[str], table: Any) -> Precision:
         wrt: the parameters by which the derivative is taken.
         table: the op table that the text is read with.
     """
-    kernel = parse_module(tile_ir, table).kernel
+    kernel = normalized(parse_module(tile_ir, table)).kernel
     names = set(wrt)
     inputs = [argument for argument in kernel.arguments if argument.name in names]
     scalars = [argument for argument in inputs if isinstance(argument.type, FloatType)]

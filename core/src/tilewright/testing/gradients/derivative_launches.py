@@ -1,13 +1,15 @@
-"""Launches of a kernel and of its derivatives on float64 copies of the arguments."""
+"""Launches of a kernel and of its derivatives on copies of the arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.errors import CompilationError
 from tilewright.ir.ops import TABLE
 from tilewright.runtime.derivatives.adjoint_kernel import vjp
 from tilewright.runtime.derivatives.tangent_kernel import jvp
@@ -42,13 +44,20 @@ class DerivativeLaunches:
         given = dict(zip(names, args, strict=False))
         given.update((name, value) for name, value in keywords.items() if name in names)
         self._options = {name: value for name, value in keywords.items() if name not in names}
-        self._arguments = WideArguments(given)
-        self._arguments.clear_nonfinite(outputs)
         self._adjoint = vjp(kernel, outputs=outputs, wrt=wrt, saved=saved)
         self._tangents = {name: jvp(kernel, inputs=name, outputs=outputs) for name in wrt}
-        with backend_choice.backend(_BACKEND):
-            compiled = kernel.warmup(grid=grid, **self._arguments.values, **self._options)
+        self._arguments = WideArguments(given)
+        try:
+            compiled = self._compiled()
+        except CompilationError:  # a loop carries a type that the kernel's text fixes
+            self._arguments = WideArguments(given, widen=False)
+            compiled = self._compiled()
+        self._arguments.clear_nonfinite(outputs)
         self.precision: Precision = precision_of(compiled.asm["tileir"], wrt, TABLE)
+
+    def _compiled(self) -> Any:
+        with backend_choice.backend(_BACKEND):
+            return self._kernel.warmup(grid=self._grid, **self._arguments.values, **self._options)
 
     def magnitude(self, name: str) -> float:
         """Return the magnitude of an input, to which steps are relative."""
@@ -62,14 +71,27 @@ class DerivativeLaunches:
         return np.where(np.isfinite(value), drawn, 0.0)
 
     def values(
-        self, name: str = "", along: Array | None = None, step: float = 0.0
+        self, direction: Mapping[str, Array] = MappingProxyType({}), step: float = 0.0
     ) -> dict[str, Array]:
-        """Return the outputs of the kernel, with one input moved along a direction."""
+        """Return the outputs of the kernel, with inputs moved along a direction."""
         arguments = self._arguments.copy()
-        if along is not None:
-            arguments.move({name: along}, step)
+        arguments.move(direction, step)
         self._launch(self._kernel, arguments)
-        return {output: arguments[output] for output in self._outputs}
+        return {output: arguments[output].astype(np.float64) for output in self._outputs}
+
+    def saved_values(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return what the kernel writes to other arrays than its outputs."""
+        arguments = self._arguments.copy()
+        self._launch(self._kernel, arguments)
+        return {name: arguments[name] for name in names}
+
+    def differences(
+        self, direction: Mapping[str, Array], relative: float, magnitude: float
+    ) -> dict[str, Array]:
+        """Return central differences of the outputs, of a step relative to a magnitude."""
+        step = relative * magnitude
+        high, low = (self.values(direction, sign * step) for sign in (1, -1))
+        return {output: (high[output] - low[output]) / (2 * step) for output in high}
 
     def tangents(self, name: str, along: Array) -> dict[str, Array]:
         """Return the tangents of the outputs along a direction of one input."""

@@ -34,9 +34,10 @@ def gradcheck(
 
     Forward mode is compared with central differences of the kernel, reverse mode with forward mode,
     along random directions of each input. Where they differ, the elements that are to blame are
-    found by bisection. Arrays of floats are converted to float64, so that only a kernel that
-    converts to a narrower type itself rounds more; the tolerances follow from the narrowest type of
-    floats that depend on an input. The arrays given are only read.
+    found by bisection. Arrays of floats are converted to float64, but for kernels that compile for
+    arrays of the given types alone, since a loop carries a type that their text fixes. The
+    tolerances follow from the narrowest type of floats that depend on an input. The arrays given
+    are only read.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
@@ -137,12 +138,11 @@ class _Checker:
 
     def _differences(self, name: str, along: Array) -> list[dict[str, Array]]:
         """Return central differences of the outputs, with each of the steps."""
-        found = []
-        for relative in self._precision.steps:
-            step = relative * self._launches.magnitude(name)
-            high, low = (self._launches.values(name, along, sign * step) for sign in (1, -1))
-            found.append({one: (high[one] - low[one]) / (2 * step) for one in high})
-        return found
+        magnitude = self._launches.magnitude(name)
+        return [
+            self._launches.differences({name: along}, relative, magnitude)
+            for relative in self._precision.steps
+        ]
 
     # ---- reverse mode against forward mode
 

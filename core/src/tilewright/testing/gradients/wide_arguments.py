@@ -1,4 +1,4 @@
-"""Arguments of a launch, with float64 arrays in place of those of other floats."""
+"""Copies of a launch's arguments, with float64 arrays in place of those of other floats."""
 
 from __future__ import annotations
 
@@ -23,13 +23,18 @@ class WideArguments:
         values: parameter -> argument.
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], *, widen: bool = True) -> None:
+        """Copy arguments.
+
+        Args:
+            widen: whether arrays of floats become arrays of float64.
+        """
         memory: dict[Any, Any] = {}  # address, type and layout of an array -> its copy
-        self.values = {name: _converted(value, memory) for name, value in values.items()}
+        self.values = {name: _converted(value, memory, widen) for name, value in values.items()}
 
     def copy(self) -> WideArguments:
         """Return the same with copies of all arrays."""
-        return WideArguments(self.values)
+        return WideArguments(self.values, widen=False)
 
     def __getitem__(self, name: str) -> Any:
         """Return an argument, or an item of a tuple as ``t.0``; the array of a descriptor."""
@@ -59,7 +64,7 @@ class WideArguments:
         for name, along in direction.items():
             value = self[name]
             if isinstance(value, np.ndarray):
-                value += step * along
+                value += (step * along).astype(value.dtype)
             else:
                 self.values[name] = value + step * float(along)
 
@@ -70,44 +75,39 @@ class WideArguments:
             array[~np.isfinite(array)] = 0.0
 
 
-def empty_like(array: Array) -> Array:
-    """Return zeros with an array's shape and strides."""
-    extent = 1 + sum(
-        (size - 1) * abs(stride) // array.itemsize
-        for size, stride in zip(array.shape, array.strides, strict=True)
+def empty_like(array: NDArray[Any], type_: Any = np.float64) -> Array:
+    """Return zeros with an array's shape and strides in elements."""
+    strides = [stride // array.itemsize for stride in array.strides]
+    if 0 in array.shape or any(stride < 0 for stride in strides):
+        return np.zeros(array.shape, type_)
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True))
+    flat = np.zeros(extent, type_)
+    return np.lib.stride_tricks.as_strided(
+        flat, array.shape, [stride * flat.itemsize for stride in strides]
     )
-    flat = np.zeros(0 if 0 in array.shape else extent)
-    if 0 in array.shape or any(stride < 0 for stride in array.strides):
-        return np.zeros(array.shape)
-    return np.lib.stride_tricks.as_strided(flat, array.shape, array.strides)
 
 
-def _converted(value: Any, memory: dict[Any, Any]) -> Any:
+def _converted(value: Any, memory: dict[Any, Any], widen: bool) -> Any:
     """Return a copy of an argument; one array stays one."""
     if isinstance(value, tuple):
-        items = [_converted(item, memory) for item in value]
+        items = [_converted(item, memory, widen) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, TensorDescriptor):
-        base = _converted(value.base, memory)
+        base = _converted(value.base, memory, widen)
         return TensorDescriptor(base, value.shape, value.strides, value.block_shape, value.padding)
     if not hasattr(value, "shape") or not hasattr(value, "dtype") or value.shape == ():
         return value
     place = (address_of(value), str(value.dtype), layout_of(value))
     if place not in memory:
-        memory[place] = _wide(value)
+        memory[place] = _copied(value, np.float64 if widen else None)
     return memory[place]
 
 
-def _wide(value: Any) -> Any:
+def _copied(value: Any, type_: Any) -> Any:
+    """Return a copy of an array with its strides, of another type where it holds floats."""
     array = as_array(value)
     if array.dtype.kind != "f":
         return array.copy()
-    template = np.lib.stride_tricks.as_strided(
-        np.zeros(1),
-        array.shape,
-        [stride // array.itemsize * 8 for stride in array.strides],
-        writeable=False,
-    )
-    wide = empty_like(template)
-    wide[...] = array
-    return wide
+    copy = empty_like(array, type_ or array.dtype)
+    copy[...] = array
+    return copy
