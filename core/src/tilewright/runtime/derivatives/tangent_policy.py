@@ -11,7 +11,6 @@ from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.compiler.specialize import DescriptorKind
 
 if TYPE_CHECKING:
-    # handed in: the tangent kernel
     from tilewright.runtime.derivatives.tangent_kernel import TangentKernel
     from tilewright.runtime.devices.backend_choice import Choice
 
