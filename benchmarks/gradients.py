@@ -144,6 +144,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--kernels", action="store_true", help="print the kernels of each plan")
     options = parser.parse_args()
+    torch.set_num_threads(1)  # idle threads of PyTorch spin, which processor time would count
     makers = Cases(options.device).all()
     wrong = 0
     found: dict[str, list[float]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tilewright.derivatives.analysis.address_digits import (
     AddressDigits,
@@ -24,6 +25,7 @@ from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import While
 from tilewright.ir.ops.memory import AtomicRmw, Load
 from tilewright.ir.table import Effect, Trait
+from tilewright.passes.analysis.affine_forms import ONE
 
 #: Alternatives of conditions that a launch checks, at most.
 _MOST_ALTERNATIVES = 4
@@ -112,7 +114,7 @@ def access_mode(
         return WriteMode("atomic", f"programs may {verb} one element")
     alone = tuple(_one_program(axis) for axis in range(3) if axis not in axes)
     alternatives = [(*alone, *conditions) for conditions in alternatives]
-    repeated = len(accesses) > 1 or _repeats(accesses[0], found[0])
+    repeated = any(map(_repeats, accesses, found)) or not _are_apart(found)
     first, *rest = verb.split()
     verb = " ".join([f"{first}s", *rest])
     return WriteMode(
@@ -134,11 +136,37 @@ def _alternatives(
     first = found[0]
     rests = [address.rest.minus(first.rest).constant for address in found]
     if any(rest is None for rest in rests) or any(
-        address.digits != first.digits for address in found
+        _structure(address) != _structure(first) for address in found
     ):
         return []
     constants = [rest for rest in rests if rest is not None]
     return digits.orders(first.digits, max(constants) - min(constants), "program_id")
+
+
+def _structure(address: DigitAddress) -> list[tuple[object, ...]]:
+    """Return the digits of an address, in which it does not matter which loop an iteration is of.
+
+    Addresses with the same ones are the same numbers.
+    """
+    return [
+        (
+            digit.step,
+            digit.reach,
+            [kind if kind == "iteration" else (kind, of) for kind, of in digit.variables],
+        )
+        for digit in address.digits
+    ]
+
+
+def _are_apart(found: Sequence[DigitAddress]) -> bool:
+    """Return whether accesses with the same digits never meet at one element of a program."""
+    offsets = sorted(address.rest.minus(found[0].rest).constant or 0 for address in found)
+    reaches = [digit.reach for digit in found[0].digits if digit.step == ONE]
+    if len(offsets) == 1:
+        return True
+    if len(reaches) != 1 or reaches[0] is None or reaches[0].constant is None:
+        return False
+    return all(low + reaches[0].constant <= high for low, high in pairwise(offsets))
 
 
 def _repeats(access: Load | AtomicRmw, address: DigitAddress) -> bool:

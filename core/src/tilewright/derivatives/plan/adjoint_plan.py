@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.derivatives.analysis.address_digits import ScalarCondition
+from tilewright.derivatives.plan.coverage import StoredElements
 from tilewright.derivatives.plan.grid_extents import Extent, Grid, LaunchFacts
 from tilewright.derivatives.reverse_mode import LoopNote
 from tilewright.derivatives.tiling.delinearize import Delinearized
@@ -116,6 +117,25 @@ class CheckedBox:
 
 
 @dataclass(frozen=True, eq=False)
+class Coverage:
+    """The stores that write an input's gradient, each element at most once.
+
+    Attributes:
+        stored: the stores.
+        grid, numbers: those of their kernel.
+    """
+
+    stored: StoredElements
+    grid: Grid
+    numbers: Mapping[str, Extent]
+
+    def count(self, launch: LaunchFacts) -> int | None:
+        """Return the number of elements that are written; None where it is not known."""
+        numbers = launch.numbers(self.grid, self.numbers)
+        return self.stored.count(launch.sizes(self.grid), numbers)
+
+
+@dataclass(frozen=True, eq=False)
 class AdjointPlan:
     """The kernels that together write the gradients of a kernel's inputs.
 
@@ -125,6 +145,7 @@ class AdjointPlan:
         loops: a note for each loop of the kernel.
         checks: those of the numbers of the launch; the plan is for launches with the same outcomes.
         notes: further lines for a report: passes that refused, and why.
+        coverages: inputs whose gradients are stored, and not added to -> the stores.
     """
 
     kernels: tuple[PlannedKernel, ...]
@@ -132,6 +153,7 @@ class AdjointPlan:
     loops: tuple[LoopNote, ...]
     checks: tuple[CheckedConditions | CheckedBox, ...] = ()
     notes: tuple[str, ...] = ()
+    coverages: Mapping[str, Coverage] = field(default_factory=dict)
 
     def fits(self, launch: LaunchFacts) -> bool:
         """Return whether the plan is for a launch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.derivatives.tiling.delinearize import Delinearized, coordinate_box
 from tilewright.derivatives.tiling.scalar_slice import evaluate_slice
@@ -97,11 +98,13 @@ class LaunchFacts:
         grid: the kernel's grid.
         arguments: the numbers among the kernel's arguments, by name.
         parallel: the number of programs that the device runs well at once.
+        counts: what was counted for the launch, by what counts it.
     """
 
     grid: tuple[int, int, int]
     arguments: Mapping[str, int | float]
     parallel: int
+    counts: dict[Any, int | None] = field(default_factory=dict)
     _known: dict[Extent, int] = field(default_factory=dict)
     _boxes: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
 

@@ -19,10 +19,12 @@ from tilewright.derivatives.plan.adjoint_plan import (
     AdjointPlan,
     CheckedBox,
     CheckedConditions,
+    Coverage,
     InputNote,
     PlannedKernel,
     ScratchBuffer,
 )
+from tilewright.derivatives.plan.coverage import StoredElements
 from tilewright.derivatives.plan.grid_extents import (
     FORWARD_GRID,
     CoordinateAxis,
@@ -41,11 +43,12 @@ from tilewright.derivatives.tiling.delinearize import delinearize
 from tilewright.derivatives.tiling.hoist_transposes import hoist_transposes
 from tilewright.derivatives.tiling.interchange import interchange
 from tilewright.derivatives.tiling.iteration_counts import iteration_counts
-from tilewright.derivatives.tiling.kernel_memory import KernelMemory, NoTilingError
+from tilewright.derivatives.tiling.kernel_memory import KernelMemory, NoTilingError, is_addition
 from tilewright.derivatives.tiling.materialize import materialize
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import ScratchTile
 from tilewright.ir.core import Module
+from tilewright.ir.ops.memory import Store
 
 #: The fewest places that a program of a coarsened kernel takes, for a partial sum costs as much
 #: memory traffic as a place.
@@ -109,6 +112,7 @@ class _Planner:
         self.refusals: dict[str, str] = {}
         self.why: dict[str, str] = {}
         self.notes: list[str] = []
+        self.coverages: dict[str, Coverage] = {}
         self.buffers = 0
 
     def plan(self) -> AdjointPlan:
@@ -122,6 +126,7 @@ class _Planner:
         ]
         first = _Draft(adjoint.module, grid)
         first.ways = {name: mode for name, mode in modes.items() if mode != "atomic"}
+        self._cover(first, [n for n, name in self.inputs.items() if modes[name] == "store"])
         drafts = self._resolved(first)
         return AdjointPlan(
             tuple(self._finished(draft) for draft in drafts),
@@ -129,6 +134,7 @@ class _Planner:
             adjoint.loops,
             tuple(self.checks),
             tuple(self.notes),
+            self.coverages,
         )
 
     # ---- the forward kernel
@@ -225,8 +231,19 @@ class _Planner:
             draft.ways.setdefault(original, way)
         if not stored and not added:
             return draft
-        module = without_atomics(draft.module, stored, added)
-        return draft.derived(module, *draft.reasons)
+        made = draft.derived(without_atomics(draft.module, stored, added), *draft.reasons)
+        self._cover(made, stored)
+        return made
+
+    def _cover(self, draft: _Draft, names: Sequence[str]) -> None:
+        """Record the stores of gradients that are not added to."""
+        written = KernelMemory(draft.module).writes if names else {}
+        for name in names:
+            writes = [write for write, of in written.items() if of == name]
+            stores = [write for write in writes if isinstance(write, Store)]
+            if len(stores) == len(writes):
+                found = StoredElements(draft.module, stores)
+                self.coverages[self.inputs[name]] = Coverage(found, draft.grid, dict(draft.numbers))
 
     def _interchanged(
         self, draft: _Draft, axis: int, names: Sequence[str]
@@ -305,22 +322,31 @@ class _Planner:
 
     def _finished(self, draft: _Draft) -> PlannedKernel:
         parameters = {value.name for value in draft.module.kernel.arguments}
-        written = {self.inputs[name] for name in self._written_inputs(draft.module)}
+        ways = {}
+        for name, is_atomic in sorted(self._writes(draft.module).items()):
+            original = self.inputs[name]
+            ways[original] = "atomic" if is_atomic else draft.ways.get(original, "store")
         return PlannedKernel(
             draft.module.kernel.name,
             draft.module,
             draft.grid,
             {name: extent for name, extent in draft.numbers.items() if name in parameters},
             {name: buffer for name, buffer in draft.scratch.items() if name in parameters},
-            {name: draft.ways.get(name, "atomic") for name in sorted(written)},
+            ways,
             tuple(draft.reasons),
         )
 
-    def _written_inputs(self, module: Module) -> set[str]:
+    def _writes(self, module: Module) -> dict[str, bool]:
+        """Return the gradients that a kernel writes, and whether it adds to them atomically."""
         try:
-            return KernelMemory(module).written() & set(self.inputs)
+            writes = KernelMemory(module).writes
         except NoTilingError:
-            return set(self.inputs)
+            return dict.fromkeys(self.inputs, True)
+        found: dict[str, bool] = {}
+        for write, name in writes.items():
+            if name in self.inputs:
+                found[name] = found.get(name, False) or is_addition(write)
+        return found
 
     def _note(self, name: str, drafts: Sequence[_Draft]) -> InputNote:
         """Return a note of how the gradient of an input is written."""

@@ -47,7 +47,7 @@ def check_plain(kernel: Function, values: Sequence[Any]) -> None:
         if layout is None:
             continue
         shape, strides = layout
-        if not _is_contiguous(shape, strides) and not numbers.intersection(
+        if not is_contiguous(shape, strides) and not numbers.intersection(
             stride for stride in strides if stride != 1
         ):
             message = (
@@ -68,7 +68,8 @@ def layout_of(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     return None
 
 
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether an array's elements lie beside each other in row-major order."""
     if 0 in shape:
         return True
     expected = 1

@@ -219,8 +219,9 @@ class _AdjointPlans:
         plan, facts = self.compiled(kernel, launch)
         own.update(plan.memory(launch, facts))
         if not kernel.accumulate:
-            for value in gradients.values():
-                set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
+            for name, value in gradients.items():
+                if not plan.covers(name, value, facts):
+                    set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
         plan.launch(launch, own, facts)
 
 

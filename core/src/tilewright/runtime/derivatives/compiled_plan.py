@@ -19,6 +19,7 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.types import byte_size, element_type
 from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import Device
+from tilewright.runtime.arguments.array_checks import is_contiguous, layout_of
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.derivative_kernel import (
     BoundLaunch,
@@ -61,6 +62,18 @@ class CompiledPlan:
         self._tape = _tape_memory(kernel, launch, source, self.kernels)
         buffers = (buffer for planned in plan.kernels for buffer in planned.scratch.values())
         self._buffers = {buffer.name: buffer for buffer in buffers}
+
+    def covers(self, name: str, gradient: Any, facts: LaunchFacts) -> bool:
+        """Return whether it is known that all elements of an input's gradient are stored to."""
+        coverage = self.plan.coverages.get(name)
+        if coverage is None or 0 in facts.grid:
+            return False
+        layout = layout_of(gradient)
+        if layout is None or not is_contiguous(*layout):
+            return False
+        if coverage not in facts.counts:
+            facts.counts[coverage] = coverage.count(facts)
+        return facts.counts[coverage] == math.prod(layout[0])
 
     def memory(self, launch: BoundLaunch, facts: LaunchFacts) -> dict[str, Any]:
         """Allocate the memory of a launch; return it by the names of tapes and buffers.
