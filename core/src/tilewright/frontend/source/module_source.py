@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 # each registers its rows
 from tilewright.frontend.source import (
@@ -56,21 +56,27 @@ def source_of_module(module: Module, notes: Sequence[str] = ()) -> str:
     return source_of_kernels([(module, notes)])
 
 
-def source_of_kernels(kernels: Sequence[tuple[Module, Sequence[str]]], head: str = "") -> str:
+def source_of_kernels(
+    kernels: Sequence[tuple[Module, Sequence[str]]],
+    head: str = "",
+    comment: Callable[[Sequence[str]], Sequence[str]] = lambda names: (),
+) -> str:
     """Return the source of several modules, in order, as one text.
 
     Args:
         kernels: the modules, each with lines for the docstring of its kernel.
         head: the docstring of the text.
+        comment: lines of a comment at its end, given the names of the kernels.
 
     Raises:
         SourceError: an operation has no source.
     """
     writer = SourceModule()
-    for module, notes in kernels:
-        writer.module(module, notes)
+    names = [name for module, notes in kernels for name in writer.module(module, notes)]
     begin = f'"""{head}"""\n\n' if head else ""
-    return f"{begin}{_IMPORTS}\n\n" + "\n\n\n".join(writer.functions) + "\n"
+    lines = comment(names)
+    end = "\n\n" + "".join(f"# {line}".rstrip() + "\n" for line in lines) if lines else ""
+    return f"{begin}{_IMPORTS}\n\n" + "\n\n\n".join(writer.functions) + f"\n{end}"
 
 
 class SourceModule:
@@ -91,12 +97,11 @@ class SourceModule:
         self._module = Module()
 
     @deep_recursion()
-    def module(self, module: Module, notes: Sequence[str]) -> None:
-        """Write the kernels of a module, and what they call."""
+    def module(self, module: Module, notes: Sequence[str]) -> list[str]:
+        """Write the kernels of a module, and what they call; return the kernels' names."""
         self._module, self._callees = module, {}
-        for function in module.functions.values():
-            if function.kernel:
-                self._function(function, notes)
+        kernels = [function for function in module.functions.values() if function.kernel]
+        return [self._function(function, notes) for function in kernels]
 
     def captured(self, value: Value) -> SourceError:
         """Return the error for a value that the region of a reduction reads from outside."""
@@ -212,10 +217,10 @@ def _docstring(
         f"{name}: {parameter_type_text(value.type)}"
         for name, value in zip(names, function.arguments, strict=True)
     ]
-    lines = [*notes, *(["", "Compiled for", *(f"    {text}" for text in types)] if types else [])]
+    lines = [*notes, *(["", "Parameters:", *(f"    {text}" for text in types)] if types else [])]
     if not lines:
         return
-    first, *rest = lines if lines[0] else lines[1:]
+    first, *rest = lines if notes else lines[1:]
     writer.lines.append(f'    """{first}')
     writer.lines += [f"    {line}".rstrip() for line in rest]
     writer.lines.append('    """')

@@ -33,6 +33,7 @@ from tilewright.runtime.derivatives.derivative_kernel import (
     request_text,
     require_parameter,
 )
+from tilewright.runtime.derivatives.derived_source import DerivedSource, adjoint_source
 from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
 from tilewright.runtime.derivatives.tangent_kernel import names
 
@@ -107,6 +108,11 @@ class AdjointKernel(DerivativeKernel):
         others = found.with_more_saved(self, facts)
         return explained(self.__name__, target, plan, facts, forward, others)
 
+    def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
+        found = self._plans_of(launch, plans)
+        plan, facts = found.planned(self, launch)
+        return adjoint_source(self, plan, facts, found.consumed)
+
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         found = self._plans_of(launch, plans)
         if not warmup:
@@ -128,6 +134,9 @@ class _AdjointPlans:
     """The adjoints of launches with arguments of some kinds.
 
     A plan serves all launches whose numbers satisfy the conditions that it was made with.
+
+    Attributes:
+        consumed: outputs whose cotangents are copied, because the adjoint writes to them.
     """
 
     def __init__(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
@@ -140,7 +149,7 @@ class _AdjointPlans:
                 )
         selected = launch.selected
         self.source = build_module(selected.specialization, selected.backend, selected.target)
-        self._consumed = consumed_outputs(self.source, kernel.outputs)
+        self.consumed = consumed_outputs(self.source, kernel.outputs)
         self._parallel = programs_at_once(selected.device)
         self._request = AdjointRequest(
             kernel.outputs,
@@ -209,7 +218,7 @@ class _AdjointPlans:
             argument = name.removeprefix(kernel.prefix)
             if argument in kernel.wrt:
                 gradients[argument] = value
-            elif argument in self._consumed:
+            elif argument in self.consumed:
                 value = copied_like(name, value)
             own[name] = launched_value(value, kind)
         originals = {

@@ -21,6 +21,7 @@ from tilewright.runtime.derivatives.derivative_arguments import (
     kinds_of_own,
     taken,
 )
+from tilewright.runtime.derivatives.derived_source import DerivedSource
 from tilewright.runtime.devices import backend_choice
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 from tilewright.runtime.launch.grid import grid_of
@@ -179,6 +180,22 @@ class DerivativeKernel(KernelInterface, ABC):
                 f"{self.__name__} cannot be launched in exact mode: a ring has no derivatives"
             )
 
+    def source(self, *args: Any, grid: Any, **keywords: Any) -> str:
+        """Return the derivative for a launch as source of the language, to read, keep and edit.
+
+        The text is a module of Python with the kernels in the order of their launches, and a
+        comment with the grid of each. The kernels are specialized as the launch's are: what is
+        constant in it, such as parameters of ``tl.constexpr``, is a number in the text. Nothing is
+        compiled or launched.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+            SourceError: the language has no source for an operation of the derivative.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        return self._sources(launch, plans).text(self.base_kernel, launch.selected)
+
     def _variant(self) -> tuple[Any, ...]:
         """Return what plans depend on beside the kinds of arguments."""
         return ()
@@ -186,6 +203,14 @@ class DerivativeKernel(KernelInterface, ABC):
     @abstractmethod
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         """Launch with bound arguments.
+
+        Args:
+            plans: what was prepared for these kinds of arguments.
+        """
+
+    @abstractmethod
+    def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
+        """Return the kernels of a launch, to write them as source.
 
         Args:
             plans: what was prepared for these kinds of arguments.

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.derivatives.forward_mode import TangentRequest
 from tilewright.derivatives.forward_mode import jvp as tangents_of
 from tilewright.errors import LaunchError
+from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.derivative_arguments import kinds_of_own, taken
 from tilewright.runtime.derivatives.derivative_kernel import (
@@ -18,6 +19,7 @@ from tilewright.runtime.derivatives.derivative_kernel import (
     launched_value,
     request_text,
 )
+from tilewright.runtime.derivatives.derived_source import DerivedSource, SourceKernel
 from tilewright.runtime.derivatives.tangent_policy import TangentPolicy
 
 
@@ -75,6 +77,12 @@ class TangentKernel(DerivativeKernel):
             }
             plan(launch, own)
         return plan.kernel
+
+    def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
+        selected = self.selection_of(launch)
+        module = build_module(selected.specialization, selected.backend, selected.target)
+        head = f"Tangents of {', '.join(self.outputs)}, given those of {', '.join(self.inputs)}"
+        return DerivedSource(head, (SourceKernel(module, launch.grid),))
 
     def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
         return [self.selection_of(launch)]
