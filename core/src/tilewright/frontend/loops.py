@@ -45,7 +45,7 @@ from tilewright.language.core import tuple as tl_tuple
 from tilewright.language.value_types.promotion import integer_promote
 
 _STEP_IS_ZERO = "the step of a range must not be zero"
-_STEP_IS_NOT_POSITIVE = (
+STEP_IS_NOT_POSITIVE = (
     "the step of a range must be positive where it is known at run time alone "
     "(a loop that counts down takes a constexpr, as `range(n, 0, -1)`)"
 )
@@ -312,7 +312,7 @@ def _assert_positive(g: ModuleGenerator, step: tensor) -> None:
     if not (options.debug or implied) or is_known_positive(step.handle):
         return
     condition = g.semantic.compare("gt", step, g.semantic.to_tensor(0))
-    g.builder.assert_(condition.handle, mask=None, message=_STEP_IS_NOT_POSITIVE)
+    g.builder.assert_(condition.handle, mask=None, message=STEP_IS_NOT_POSITIVE)
 
 
 def _for_as_while(

@@ -10,7 +10,7 @@ from tilewright.frontend.source.expression_text import (
     keeps_value,
     words,
 )
-from tilewright.frontend.source.function_writer import SourceWriter, readers, region_of
+from tilewright.frontend.source.function_writer import SourceWriter, region_of
 from tilewright.frontend.source.operand_forms import exact, loose, tensor_of_constant
 from tilewright.frontend.source.source_rows import SourceForm, written
 from tilewright.frontend.source.value_names import name_hint
@@ -121,7 +121,7 @@ def _result_name(writer: SourceWriter, operation: If, k: int) -> str:
         name = writer.names.get(value)
         if name is None or name in writer.module.parameters:
             continue
-        inside, users = set(operation.walk()), readers(value)
+        inside, users = set(operation.walk()), writer.readers(value)
         free = all(user in inside or not writer.is_pending(user) for user in users)
         own = region_of(value) is operation.parent
         if own and free and users.count(region.last) == 1:
@@ -202,7 +202,7 @@ def carry(
 def _may_reuse(writer: SourceWriter, operation: Operation, init: Value, name: str) -> bool:
     if name in writer.module.parameters or region_of(init) is not operation.parent:
         return False
-    pending = [user for user in readers(init) if writer.is_pending(user)]
+    pending = [user for user in writer.readers(init) if writer.is_pending(user)]
     return pending == [operation]
 
 

@@ -11,6 +11,7 @@ from tilewright.frontend.source.source_rows import (
     CalledFunctions,
     SourceForm,
     SourceRow,
+    is_implied_check,
     row_of,
     unwritable,
 )
@@ -33,8 +34,9 @@ class SourceWriter:
         lines: of the body.
     """
 
-    def __init__(self, module: CalledFunctions, taken: Iterable[str] = ()) -> None:
+    def __init__(self, module: CalledFunctions, region: Region, taken: Iterable[str] = ()) -> None:
         self.module = module
+        self._dead = dead_operations(region)
         self.names: dict[Value, str] = {}
         self._held: dict[str, list[Value]] = {}
         self.lines: list[str] = []
@@ -146,6 +148,8 @@ class SourceWriter:
 
     def operation(self, operation: Operation) -> None:
         """Write an operation, or keep its expression for the one that reads it."""
+        if operation in self._dead:
+            return
         row = row_of(operation)
         for value in operation.results:
             if any(extent & (extent - 1) for extent in shape_of(value.type)):
@@ -158,7 +162,7 @@ class SourceWriter:
 
     def _expression(self, operation: Operation, row: SourceRow) -> None:
         pure = is_pure(operation)
-        uses = [user for value in operation.results for user in readers(value)]
+        uses = [user for value in operation.results for user in self.readers(value)]
         if pure and not uses:
             return
         expression: SourceExpression = row.write(self, operation)
@@ -205,6 +209,24 @@ class SourceWriter:
         """Return the values that a variable holds so far, other than ``value``."""
         return [other for other in self._held.get(name, ()) if other is not value]
 
+    def readers(self, value: Value) -> list[Operation]:
+        """Return the operations that read a value, once for each operand.
+
+        What the language implies is looked through.
+        """
+        found: list[Operation] = []
+        pending = list(value.uses.items())
+        while pending:
+            user, count = pending.pop()
+            if user in self._dead:
+                continue
+            if row_of(user).form is SourceForm.IMPLIED:
+                for _ in range(count):
+                    pending.extend(user.result.uses.items())
+            else:
+                found.extend([user] * count)
+        return found
+
     # -- what has been read ------------------------------------------------------------------------
 
     def mark(self, operation: Operation) -> None:
@@ -234,7 +256,7 @@ class SourceWriter:
             and (user, value) not in self._kept
             and not _is_on_the_other_side(user, sides)
             for value in values
-            for user in readers(value)
+            for user in self.readers(value)
         )
 
     def wanted_result(self, operation: Operation, value: Value) -> str | None:
@@ -246,7 +268,7 @@ class SourceWriter:
         free = all(
             user in inside or user in self._done
             for other in self.holders(value, wanted)
-            for user in readers(other)
+            for user in self.readers(other)
         )
         return wanted if free else None
 
@@ -283,21 +305,17 @@ def _owners(region: Region) -> Iterator[Operation]:
         yield from region.owner.ancestors()
 
 
-def readers(value: Value) -> list[Operation]:
-    """Return the operations that read a value, once for each operand.
-
-    What the language implies is looked through.
-    """
-    found: list[Operation] = []
-    pending = list(value.uses.items())
-    while pending:
-        user, count = pending.pop()
-        if row_of(user).form is SourceForm.IMPLIED:
-            for _ in range(count):
-                pending.extend(user.result.uses.items())
-        else:
-            found.extend([user] * count)
-    return found
+def dead_operations(region: Region) -> set[Operation]:
+    """Return the operations of a region that nothing reads, and the checks that are implied."""
+    dead: set[Operation] = set()
+    for operation in reversed(list(region.walk())):
+        if is_implied_check(operation):
+            dead.add(operation)
+        elif is_pure(operation) and not operation.spec.terminator:
+            users = (user for value in operation.results for user in value.uses)
+            if all(user in dead for user in users):
+                dead.add(operation)
+    return dead
 
 
 def is_pure(operation: Operation) -> bool:

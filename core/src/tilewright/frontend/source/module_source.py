@@ -123,7 +123,7 @@ class SourceModule:
         parameters = VariableNames((name,))
         names = [parameters.new(value.name or "x") for value in function.arguments]
         outer, self.parameters = self.parameters, frozenset(names)
-        writer = SourceWriter(self, (*names, name))
+        writer = SourceWriter(self, function.body, (*names, name))
         for value, parameter in zip(function.arguments, names, strict=True):
             writer.bind(value, parameter)
         if function.kernel:
@@ -169,7 +169,7 @@ class SourceModule:
         names = [parameters.new(f"x{i}") for i in range(len(region.arguments))]
         if len(names) == 2:
             names = ["a", "b"]
-        writer = SourceWriter(self, (*names, name))
+        writer = SourceWriter(self, region, (*names, name))
         for value, parameter in zip(region.arguments, names, strict=True):
             writer.bind(value, parameter)
         writer.body(region)

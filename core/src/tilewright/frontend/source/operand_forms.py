@@ -162,7 +162,9 @@ def converted(writer: SourceWriter, value: Value, element: Type) -> SourceExpres
 def _casts_to(value: float, element: Type) -> bool:
     """Return whether a number that stands alone becomes the same constant by a cast."""
     if isinstance(element, FloatType):
-        return isinstance(value, float) and keeps_value(value, F32) and value == value
+        # what an 8-bit format does not hold becomes something else by a cast
+        held = element.bits > 8 or value in (0.0, 1.0)
+        return held and isinstance(value, float) and keeps_value(value, F32) and value == value
     return keeps_value(value, I32) or keeps_value(value, I64)
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.errors import TilewrightError, with_help
+from tilewright.frontend.loops import STEP_IS_NOT_POSITIVE
+from tilewright.ir.ops.debug import Assert
+from tilewright.language.builtin_functions.operators import OVERFLOW_DETECTED
 
 if TYPE_CHECKING:
     from tilewright.ir.core import Operation, Region, Value
@@ -106,6 +109,17 @@ def row_of(operation: Operation) -> SourceRow:
             "let its class have a method source_expression",
         )
     return SourceRow(SourceForm.EXPRESSION, lambda writer, op: write(op, writer))
+
+
+def is_implied_check(operation: Operation) -> bool:
+    """Return whether an operation is an assertion that the frontend makes by itself.
+
+    In debug mode it asserts that integers do not overflow, and on some targets that the step of a
+    loop is positive.
+    """
+    if not isinstance(operation, Assert):
+        return False
+    return operation.message == STEP_IS_NOT_POSITIVE or OVERFLOW_DETECTED in operation.message
 
 
 def unwritable(operation: Operation, why: str, remedy: str = "") -> SourceError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.frontend.source.control_source import assign_values, carry, plan_assignments
 from tilewright.frontend.source.expression_text import Binding
-from tilewright.frontend.source.function_writer import SourceWriter, is_pure, readers
+from tilewright.frontend.source.function_writer import SourceWriter, is_pure
 from tilewright.frontend.source.operand_forms import exact
 from tilewright.frontend.source.source_rows import SourceForm, row_of, written
 from tilewright.frontend.source.value_names import name_hint
@@ -20,7 +20,7 @@ def _while(writer: SourceWriter, operation: While) -> None:
     names = carry(writer, operation, operation.inits, before.arguments)
     writer.mark(operation)
     kept = len({*end.values} & {*before.arguments}) == len(end.values)
-    if kept and _is_one_expression(before):
+    if kept and _is_one_expression(writer, before):
         forwarded = [writer.name_of(value) for value in end.values]
         _tested(writer, operation, end, forwarded, names)
     else:
@@ -82,7 +82,7 @@ def _forwarded_name(writer: SourceWriter, value: Value, names: list[str]) -> str
     return name if name in names else writer.new_name(f"{name_hint(value)}_now")
 
 
-def _is_one_expression(region: Region) -> bool:
+def _is_one_expression(writer: SourceWriter, region: Region) -> bool:
     """Return whether a region can be evaluated as one expression: it has one effect at most."""
     effects = 0
     for operation in region:
@@ -94,6 +94,6 @@ def _is_one_expression(region: Region) -> bool:
             return False
         if not is_pure(operation):
             effects += 1
-            if len(readers(operation.result)) != 1:
+            if len(writer.readers(operation.result)) != 1:
                 return False
     return effects <= 1

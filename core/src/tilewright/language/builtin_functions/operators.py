@@ -24,6 +24,8 @@ from tilewright.language.value_types.values import (
     unwrap_if_constexpr,
 )
 
+#: The middle of the message of an assertion that an operation does not overflow.
+OVERFLOW_DETECTED = "overflow detected for operation"
 #: What combines truth values of tiles, for what combines those of Python.
 _OF_ELEMENTS = {"and": "&", "or": "|"}
 
@@ -250,7 +252,7 @@ class Operators(Conversion):
         fits = self.compare("le", wide, element.get_int_max_value())
         if wide.type.scalar.is_int_signed():
             fits = self.and_(fits, self.compare("ge", wide, element.get_int_min_value()))
-        self.builder.assert_(fits.handle, message=f"{element} overflow detected for operation {op}")
+        self.builder.assert_(fits.handle, message=f"{element} {OVERFLOW_DETECTED} {op}")
 
     def truediv(self, lhs: Any, rhs: Any) -> tensor:
         """``lhs / rhs``: integers are divided as fp32, fp16 and bf16 give fp32."""
