@@ -6,7 +6,12 @@ from __future__ import annotations
 import pytest
 
 from tilewright_conformance import mutation
-from tilewright_conformance.mutation.killing_cases import CAUGHT, catching_cases, outcome
+from tilewright_conformance.mutation.killing_cases import (
+    CAUGHT,
+    PROFILE_LISTS,
+    catching_cases,
+    outcome,
+)
 from tilewright_conformance.mutation.mutant import Switch
 from tilewright_conformance.mutation.mutants import switch as switch_of
 from tilewright_conformance.suite.case import Status
@@ -14,7 +19,11 @@ from tilewright_conformance.suite.catalogue import catalogue
 from tilewright_conformance.suite.engine.judge import execute
 from tilewright_conformance.suite.session import Session, Subject
 
-CAUGHT_BY, CAUGHT_BY_EXACT = catching_cases(), catching_cases("exact")
+CAUGHT_BY = catching_cases()
+#: (profile, switch, case) of the lists of profiles.
+OF_PROFILES = [
+    (profile, *row) for profile in PROFILE_LISTS for row in catching_cases(profile).items()
+]
 SWITCHES = (*mutation.switches(), *mutation.disruptive_switches())
 
 
@@ -30,20 +39,27 @@ def test_a_switch_is_caught(switch: Switch) -> None:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("case_id", sorted({*CAUGHT_BY.values(), *CAUGHT_BY_EXACT.values()}))
+@pytest.mark.parametrize(
+    "case_id", sorted({*CAUGHT_BY.values(), *(case for _, _, case in OF_PROFILES)})
+)
 def test_a_catching_case_passes_without_a_switch(case_id: str) -> None:
     found = outcome(None, catalogue()[case_id])
     assert found.status is Status.PASSED, f"{found.status}: {found.message}"
 
 
-def test_the_list_of_profile_exact_names_its_cases() -> None:
-    assert {catalogue()[case].profile for case in CAUGHT_BY_EXACT.values()} == {"exact"}
+def test_the_list_of_a_profile_names_its_cases() -> None:
+    assert {profile for profile, _, _ in OF_PROFILES} == set(PROFILE_LISTS)
+    for profile, _, case in OF_PROFILES:
+        assert catalogue()[case].profile == profile
 
 
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("name", CAUGHT_BY_EXACT)
-def test_profile_exact_catches_a_switch(name: str) -> None:
-    found = outcome(switch_of(name), catalogue()[CAUGHT_BY_EXACT[name]])
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize(
+    ("name", "case_id"),
+    [pytest.param(name, case, id=f"{profile}-{name}") for profile, name, case in OF_PROFILES],
+)
+def test_a_profile_catches_a_switch(name: str, case_id: str) -> None:
+    found = outcome(switch_of(name), catalogue()[case_id])
     assert found.status in CAUGHT, f"{found.status}: {found.message}"
 
 

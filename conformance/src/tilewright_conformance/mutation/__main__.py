@@ -10,6 +10,7 @@ import sys
 
 from tilewright_conformance.mutation.killing_cases import (
     CAUGHT,
+    PROFILE_LISTS,
     catching_cases,
     likely,
     outcome,
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument(
         "--profile",
         default="",
-        choices=("exact",),
+        choices=PROFILE_LISTS,
         help="the list of the switches that this profile's cases catch",
     )
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """The case of the suite that catches each switch of the broken backend.
 
-A second list has the switches that cases of profile exact catch, too. The lists are checked in;
+Further lists have the switches that cases of some profiles catch, too. The lists are checked in;
 this module proves a row and searches for a new one. A case catches a switch where it passes on the
 broken backend with no switch on, and does not with the switch.
 """
@@ -26,6 +26,8 @@ from tilewright_conformance.suite.session import Session, Subject
 LIST = Path(__file__).with_name("killing_cases.toml")
 #: The table of the list that has all switches.
 _ALL = "caught"
+#: Profiles with a list of the switches that their cases catch.
+PROFILE_LISTS = ("exact", "gradients")
 #: Statuses that tell a vendor that something is wrong.
 CAUGHT = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMED_OUT})
 #: Of a case's time limit, what a backend that hangs is given; and what memory one that leaks may
@@ -39,7 +41,7 @@ def catching_cases(profile: str = "") -> dict[str, str]:
     Args:
         profile: the list of this profile's cases; that of all switches where it is empty.
     """
-    return dict(tomllib.loads(LIST.read_text(encoding="utf-8"))[profile or _ALL])
+    return dict(tomllib.loads(LIST.read_text(encoding="utf-8")).get(profile or _ALL, {}))
 
 
 def write_catching_cases(found: dict[str, str], profile: str = "") -> None:
@@ -48,7 +50,7 @@ def write_catching_cases(found: dict[str, str], profile: str = "") -> None:
     switches = (*mutation.switches(), *mutation.disruptive_switches())
     text = (
         "# Switch of the broken backend = a case that catches it. Written by: python -m "
-        "tilewright_conformance.mutation --search, and with --profile exact\n"
+        "tilewright_conformance.mutation --search, and with --profile NAME\n"
     )
     for name, caught in tables.items():
         rows = "".join(

@@ -77,7 +77,6 @@ def _gates() -> Iterator[Case]:
         ),
         outputs="out_ptr",
         wrt="x_ptr bias_ptr residual_ptr",
-        atomic=True,
     )  # fmt: skip
     heads, half = 3, 5
     x = (4, heads, 2 * half)
@@ -95,6 +94,7 @@ def _gates() -> Iterator[Case]:
         ),
         outputs="out_ptr",
         wrt="x_ptr cos_ptr sin_ptr",
+        atomic=True,
     )
     yield gradient_case(
         "dropout/line",
@@ -102,6 +102,7 @@ def _gates() -> Iterator[Case]:
         *_lines(rowwise_kernels.dropout, 32, per=4, p=0.3, seed=7),
         outputs="y_ptr",
         wrt="x_ptr",
+        atomic=True,
     )
 
 

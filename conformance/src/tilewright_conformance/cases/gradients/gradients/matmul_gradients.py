@@ -39,7 +39,6 @@ def _matmuls() -> Iterator[Case]:
             outputs="c_ptr",
             wrt="a_ptr b_ptr",
             dot=True,
-            atomic=True,
         )
         yield gradient_case(
             f"matmul/split_k/{type_}",
@@ -66,7 +65,6 @@ def _matmuls() -> Iterator[Case]:
         form(exact_kernels.matmul_scalar, (5, 3), M=5, N=3, K=7),
         outputs="c_ptr",
         wrt="a_ptr b_ptr",
-        atomic=True,
     )
     for gelu in (False, True):
         m, n, k = 19, 20, 24
@@ -88,7 +86,6 @@ def _matmuls() -> Iterator[Case]:
             outputs="out_ptr",
             wrt="a_ptr b_ptr bias_ptr",
             dot=True,
-            atomic=True,
             quick=gelu,
         )  # fmt: skip
 
@@ -114,7 +111,6 @@ def _attention() -> Iterator[Case]:
                 wrt="q_ptr k_ptr v_ptr",
                 saved=saved,
                 dot=True,
-                atomic=True,
                 quick=causal and bool(saved),
             )  # fmt: skip
     queries = (2 * heads, length, head)

@@ -171,6 +171,8 @@ def _compared(one: Derived, session: Session) -> bool:
         what = f"{sample.name}: the tangent of {name}"
         noise = _NOISE * largest(_array(tangent_arguments[name]))
         near(session, what, tangent, expected, _DIFFERENCE, noise)
+        value = _array(tangent_arguments[name])
+        near(session, f"{sample.name}: {name}", value, _array(plain[name]), _ROUNDING)
 
     adjoint = _with(given, "d_", {**cotangents, **dict.fromkeys(one.inputs)})
     expected_adjoint = {name: _copied(value) for name, value in adjoint.items()}

@@ -42,7 +42,7 @@ def _softmax() -> Iterator[Case]:
     yield gradient_case("softmax/whole", _LINE, *whole, **ends, quick=True)
     yield gradient_case("softmax/saved", _LINE, *whole, **ends, saved="out_ptr")
     online = _rows(exact_kernels.softmax_online, 16, 32, n=_N)
-    yield gradient_case("softmax/online", _LINE, *online, whole[0], **ends)
+    yield gradient_case("softmax/online", _LINE, *online, whole[0], **ends, atomic=True)
     yield gradient_case(
         "log_softmax/whole",
         _LINE,
@@ -97,6 +97,7 @@ def _norms() -> Iterator[Case]:
         *two_pass,
         outputs="mean_ptr rstd_ptr",
         wrt="x_ptr",
+        atomic=True,
     )
     yield gradient_case(
         "rms_norm/rows",
