@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.errors import LoweringError
 from tilewright.ir.core import Module, Operation
 from tilewright.ir.ops.control import While
 from tilewright.ir.ops.memory import Load
@@ -31,13 +32,19 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
     :mod:`tilewright.runtime.arguments.bounds_check`).
 
     Raises:
-        LoweringError: something cannot be lowered, with the operation and its location.
+        LoweringError: something cannot be lowered, with the operation and its location; or an
+            option has no such value.
     """
     from tilewright.llvm.codegen.compile import compile_to_object
     from tilewright_cpu.target import llvm_target
 
     triple, cpu, features = llvm_target(target)
     started = time.perf_counter()
+    if options.get("flush_denormals") not in (None, False, True):
+        raise LoweringError(
+            f"kernel {module.kernel.name}: flush_denormals must be True, False or None, not "
+            f"{options['flush_denormals']!r}"
+        )
     found = write_module(module, target, options)
     timings = {"lower": (time.perf_counter() - started) * 1e3}
     passes = _passes(bool(options.get("debug")))

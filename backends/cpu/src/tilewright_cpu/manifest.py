@@ -38,8 +38,9 @@ CAPABILITIES = every_type(
 #: num_threads: threads that run the grid; 0 is as many as the process may use (see
 #: ``tilewright_cpu.threading.pool``). line_info: the code says which lines of the source it comes
 #: from, for profilers and debuggers; its instructions are the same. What a long kernel calls, once
-#: it is cut into functions, has none.
-OPTIONS = {"num_threads": 0, "line_info": False}
+#: it is cut into functions, has none. flush_denormals: denormal operands and results count as zero,
+#: as arithmetic with them is up to a hundred times as slow; None does so in derivatives alone.
+OPTIONS = {"num_threads": 0, "line_info": False, "flush_denormals": None}
 
 
 #: Launch options that are for GPUs.

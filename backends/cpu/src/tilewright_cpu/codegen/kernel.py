@@ -27,6 +27,12 @@ from tilewright.llvm.emission.registers import register_type
 from tilewright.llvm.emission.writer import ModuleWriter
 from tilewright.plugins.manifest import Target
 from tilewright_cpu.codegen.context import Context, KernelState
+from tilewright_cpu.codegen.control.flush_denormals import (
+    MACHINES,
+    PARAMETERS,
+    inner_symbol,
+    write_flushing_entry,
+)
 from tilewright_cpu.codegen.control.functions import begin_function, end_function, load_grid
 from tilewright_cpu.codegen.control.region import lower_region
 from tilewright_cpu.codegen.intrinsics.soft_half import SOFT_HALF
@@ -90,15 +96,18 @@ def write_module(module: Module, target: Target, options: Mapping[str, Any]) -> 
     state = KernelState(text, module.functions, hardware, options, METHODS, symbol)
     if options.get("debug"):
         record_accesses(state, module, FIRST_ARGUMENT)
-    _write_kernel(state, kernel, symbol)
+    if options.get("flush_denormals") and hardware.arch in MACHINES:
+        write_flushing_entry(text, symbol, hardware.arch)
+        _write_kernel(state, kernel, inner_symbol(symbol), "internal")
+    else:
+        _write_kernel(state, kernel, symbol)
     sizes = state.memory_bytes, state.cleared_bytes, state.arena_bytes
     return KernelText(text.text(), symbol, state.messages, *sizes, state.prepackable, state.polls)
 
 
-def _write_kernel(state: KernelState, function: Function, symbol: str) -> None:
-    writer = state.module.function(
-        symbol, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "memory")]
-    )
+def _write_kernel(state: KernelState, function: Function, symbol: str, linkage: str = "") -> None:
+    attributes = "noinline #0" if linkage else "#0"
+    writer = state.module.function(symbol, PARAMETERS, linkage=linkage, attributes=attributes)
     frame = begin_function(state, writer, function)
     context = frame.context
     if state.options.get("line_info") and function.location is not None:

@@ -139,7 +139,7 @@ class DerivativeKernel(KernelInterface, ABC):
                 if found is None:
                     chosen = kernel.policy.select(kernel, bound, kinds, options, choice)
                     self.refuse_exact_mode(chosen)
-                    found = self._plans[key] = (_differentiated(chosen), {})
+                    found = self._plans[key] = (_flushing(_differentiated(chosen)), {})
         selected, plans = found
         named = dict(zip(kernel.arg_names, bound, strict=True))
         sizes = grid_of(grid, {**named, **options})
@@ -281,6 +281,18 @@ class DerivativeKernel(KernelInterface, ABC):
         plain = replace(selected.specialization, before_passes=None)
         key = self.base_kernel.policy.key(selected._replace(specialization=plain))
         return selected.place, key, preparation.name
+
+
+def _flushing(selected: Selected) -> Selected:
+    """Return a selection whose kernels flush denormals, where the backend leaves that open.
+
+    Cotangents underflow as a matter of course, those of an activation far from zero for one.
+    """
+    specialization = selected.specialization
+    if specialization.options.get("flush_denormals", False) is not None:
+        return selected
+    options = {**specialization.options, "flush_denormals": True}
+    return selected._replace(specialization=replace(specialization, options=options))
 
 
 def _innermost(kernel: Any, kind: str) -> Any:
