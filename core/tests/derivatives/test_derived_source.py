@@ -163,6 +163,21 @@ def test_the_source_of_a_plan_has_its_kernels_in_order(arrays: dict[str, Any]) -
     assert set(names) <= set(kernels_in(text))
 
 
+def test_an_adjoint_of_tangents_has_a_source(arrays: dict[str, Any]) -> None:
+    x, w, out, gradient = arrays.values()
+    forward = tw.jvp(scale_rows, inputs="x_ptr", outputs="out_ptr")
+    adjoint = tw.vjp(forward, outputs="t_out_ptr", wrt="x_ptr")
+    expected, found, t_out = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
+    own = {"t_x_ptr": x, "t_out_ptr": t_out, "d_t_out_ptr": gradient}
+    with tw.backend("reference"):
+        adjoint[(6,)](x, w, out, 10, BLOCK=16, **own, d_x_ptr=expected)
+        text = adjoint.source(x, w, out, 10, BLOCK=16, grid=(6,), **own, d_x_ptr=found)
+        name = next(name for name in kernels_in(text) if name.startswith("scale_rows_jvp_vjp"))
+        kernels_in(text)[name][(6,)](x, w, out, 10, **own, d_x_ptr=found)
+    assert expected.any()
+    assert expected.tobytes() == found.tobytes()
+
+
 def test_the_source_of_tangents_computes_the_same_bits(arrays: dict[str, Any]) -> None:
     x, w, out, tangent = arrays.values()
     forward = tw.jvp(scale_rows, inputs="x_ptr", outputs="out_ptr")

@@ -67,8 +67,9 @@ class DerivedSource:
         """
         from tilewright.frontend.source.module_source import source_of_kernels
 
-        place = f"{os.path.basename(kernel.file)}:{kernel.definition_line}"
         specialization = selected.specialization
+        fn = specialization.fn
+        place = f"{os.path.basename(fn.file)}:{fn.definition_line}"
         constants = [f"{name} = {value!r}" for name, value in specialization.constants.items()]
         head = f"{self.head}: derived from {kernel.__name__} ({place})."
         fixed = [f"Constants of {kernel.__name__}: {', '.join(constants)}."] if constants else []
