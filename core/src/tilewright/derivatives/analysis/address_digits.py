@@ -91,6 +91,21 @@ class DigitAddress:
     digits: tuple[Digit, ...]
 
     @property
+    def structure(self) -> list[tuple[object, ...]]:
+        """The digits, in which it does not matter which loop an iteration is of.
+
+        Addresses with the same ones are the same numbers.
+        """
+        return [
+            (
+                digit.step,
+                digit.reach,
+                [kind if kind == "iteration" else (kind, of) for kind, of in digit.variables],
+            )
+            for digit in self.digits
+        ]
+
+    @property
     def variables(self) -> set[Variable]:
         return {variable for digit in self.digits for variable in digit.variables}
 
@@ -133,6 +148,56 @@ class AddressDigits:
         for (kind, of), coefficient in coefficients.items():
             digits.append(Digit(coefficient, self._reach((kind, of)), ((kind, of),)))
         return DigitAddress(rest, frozenset(programs), tuple(digits))
+
+    def of_offset(self, offset: Value, axis: int, extent: int) -> DigitAddress:
+        """Return the coordinates of a block along an axis of a tensor.
+
+        Args:
+            offset: the first.
+            extent: the number of them.
+
+        Raises:
+            NotDigitsError: the offset is no sum of variables.
+        """
+        form = self._affine.form(offset)
+        if form is None:
+            raise NotDigitsError("an offset of its block is not affine")
+        rest, coefficients = self._split(form)
+        programs = [(of, c) for (_, of), c in coefficients.items() if isinstance(of, int)]
+        digits = [
+            Digit(coefficient, self._reach(variable), (variable,))
+            for variable, coefficient in coefficients.items()
+        ]
+        if extent > 1:
+            digits.insert(0, Digit(ONE, Polynomial.number(extent), (("lane", axis),)))
+        return DigitAddress(rest, frozenset(programs), tuple(digits))
+
+    def row_major(
+        self, shape: Sequence[Value], strides: Sequence[Value]
+    ) -> tuple[ScalarCondition, ...]:
+        """Return the conditions under which the elements of a tensor do not overlap, as rows.
+
+        Raises:
+            NotDigitsError: they do, or its sizes are no numbers that a launch knows.
+        """
+        extents, steps = ([self._scalar(value) for value in values] for values in (shape, strides))
+        needs = [ONE, *(extents[k].times(steps[k]) for k in range(len(steps) - 1, 0, -1))]
+        found = []
+        for step, needed in zip(reversed(steps), needs, strict=True):
+            difference = step.minus(needed).constant
+            if difference is None:
+                found.append(self._condition(step, needed))
+            elif difference < 0:
+                raise NotDigitsError("elements of its descriptor overlap")
+        return tuple(found)
+
+    def _scalar(self, value: Value) -> Polynomial:
+        form = self._affine.form(value)
+        if form is None:
+            raise NotDigitsError("its address depends on what was computed or loaded")
+        for number in form.start.unknowns():
+            self._require_scalar(self._affine.atom(number))
+        return form.start
 
     def _reach(self, variable: Variable) -> Polynomial | None:
         """Return the exclusive limit of a place or an iteration; None where it is not known."""
@@ -222,6 +287,17 @@ class AddressDigits:
         return None
 
     # ---- orders
+
+    def alternatives(self, found: Sequence[DigitAddress]) -> list[tuple[ScalarCondition, ...]]:
+        """Return the conditions under which no two programs access one element."""
+        first = found[0]
+        rests = [address.rest.minus(first.rest).constant for address in found]
+        if any(rest is None for rest in rests) or any(
+            address.structure != first.structure for address in found
+        ):
+            return []
+        constants = [rest for rest in rests if rest is not None]
+        return self.orders(first.digits, max(constants) - min(constants), "program_id")
 
     def orders(
         self, digits: Sequence[Digit], spread: int = 0, moving: str = ""

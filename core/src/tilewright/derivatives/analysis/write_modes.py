@@ -7,7 +7,7 @@ the program adds to it without atomics. Else programs add atomically.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,11 +19,13 @@ from tilewright.derivatives.analysis.address_digits import (
     loops_around,
 )
 from tilewright.derivatives.analysis.addresses import Addresses, is_address
+from tilewright.derivatives.analysis.block_coordinates import alternatives as block_alternatives
+from tilewright.derivatives.analysis.block_coordinates import block_coordinates
 from tilewright.derivatives.kernel_arguments import named_arguments, normalized
 from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import While
-from tilewright.ir.ops.memory import AtomicRmw, Load
+from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load
 from tilewright.ir.table import Effect, Trait
 from tilewright.passes.analysis.affine_forms import ONE
 
@@ -76,15 +78,26 @@ def _mode(
     if not is_address(argument):
         return WriteMode("atomic", "all programs add to the gradient of a float")
     loads: list[Load] = []
+    blocks: list[DescriptorLoad] = []
     for operation in kernel.walk():
         if not _reads(operation) or argument not in addresses.arguments(operation.operands[0]):
             continue
-        if not isinstance(operation, Load):
-            return WriteMode("atomic", f"{operation.name} reads it, whose address is not followed")
-        loads.append(operation)
-    if not loads:
+        match operation:
+            case Load():
+                loads.append(operation)
+            case DescriptorLoad():
+                blocks.append(operation)
+            case _:
+                return WriteMode(
+                    "atomic", f"{operation.name} reads it, whose address is not followed"
+                )
+    if not loads and not blocks:
         return WriteMode("atomic", "no load reads it")
+    if loads and blocks:
+        return WriteMode("atomic", "both loads and blocks of descriptors read it")
     try:
+        if blocks:
+            return _block_mode(kernel, digits, blocks)
         return access_mode(kernel, digits, loads, "load")
     except NotDigitsError as error:
         return WriteMode("atomic", str(error))
@@ -103,18 +116,47 @@ def access_mode(
         NotDigitsError: an address is no sum of variables.
     """
     found = [digits.of(access) for access in accesses]
+    programs = [{axis for axis, _ in address.programs} for address in found]
+    repeated = not _are_apart(found) or any(
+        _repeats(access, address.variables) for access, address in zip(accesses, found, strict=True)
+    )
+    return _proven(kernel, programs, digits.alternatives(found), verb, repeated=repeated)
+
+
+def _block_mode(
+    kernel: Function, digits: AddressDigits, accesses: Sequence[DescriptorLoad]
+) -> WriteMode:
+    """Return how the cotangents of a tensor may be written of which blocks are loaded."""
+    found = [block_coordinates(digits, access) for access in accesses]
+    programs = [block.programs for block in found]
+    repeated = len(accesses) > 1 or _repeats(accesses[0], found[0].variables)
+    return _proven(kernel, programs, block_alternatives(digits, found), "load", repeated=repeated)
+
+
+def _proven(
+    kernel: Function,
+    programs: Sequence[set[int]],
+    alternatives: Sequence[tuple[ScalarCondition, ...]],
+    verb: str,
+    *,
+    repeated: bool,
+) -> WriteMode:
+    """Return the mode that follows from what accesses depend on.
+
+    Args:
+        programs: the axes of the grid on which each access depends.
+        alternatives: conditions under which programs access different elements.
+        repeated: whether a program may access an element more than once.
+    """
     axes = {operation.axis for operation in kernel.walk() if isinstance(operation, ProgramId)}
-    for address in found:
-        missing = axes - {axis for axis, _ in address.programs}
-        if missing:
-            axis = min(missing)
+    for known in programs:
+        if axes - known:
+            axis = min(axes - known)
             return WriteMode("atomic", f"all programs along axis {axis} of the grid {verb} it")
-    alternatives = _alternatives(digits, found)
     if not alternatives:
         return WriteMode("atomic", f"programs may {verb} one element")
     alone = tuple(_one_program(axis) for axis in range(3) if axis not in axes)
     alternatives = [(*alone, *conditions) for conditions in alternatives]
-    repeated = any(map(_repeats, accesses, found)) or not _are_apart(found)
     first, *rest = verb.split()
     verb = " ".join([f"{first}s", *rest])
     return WriteMode(
@@ -129,35 +171,6 @@ def _reads(operation: Operation) -> bool:
     return Trait.ACCESS in spec.traits and Effect.READ in spec.effects
 
 
-def _alternatives(
-    digits: AddressDigits, found: list[DigitAddress]
-) -> list[tuple[ScalarCondition, ...]]:
-    """Return the conditions under which no two programs load one element."""
-    first = found[0]
-    rests = [address.rest.minus(first.rest).constant for address in found]
-    if any(rest is None for rest in rests) or any(
-        _structure(address) != _structure(first) for address in found
-    ):
-        return []
-    constants = [rest for rest in rests if rest is not None]
-    return digits.orders(first.digits, max(constants) - min(constants), "program_id")
-
-
-def _structure(address: DigitAddress) -> list[tuple[object, ...]]:
-    """Return the digits of an address, in which it does not matter which loop an iteration is of.
-
-    Addresses with the same ones are the same numbers.
-    """
-    return [
-        (
-            digit.step,
-            digit.reach,
-            [kind if kind == "iteration" else (kind, of) for kind, of in digit.variables],
-        )
-        for digit in address.digits
-    ]
-
-
 def _are_apart(found: Sequence[DigitAddress]) -> bool:
     """Return whether accesses with the same digits never meet at one element of a program."""
     offsets = sorted(address.rest.minus(found[0].rest).constant or 0 for address in found)
@@ -169,11 +182,15 @@ def _are_apart(found: Sequence[DigitAddress]) -> bool:
     return all(low + reaches[0].constant <= high for low, high in pairwise(offsets))
 
 
-def _repeats(access: Load | AtomicRmw, address: DigitAddress) -> bool:
-    """Return whether a program may access one element in several iterations."""
+def _repeats(access: Operation, variables: Collection[object]) -> bool:
+    """Return whether a program may access one element in several iterations.
+
+    Args:
+        variables: those on which its address depends.
+    """
     if any(isinstance(around, While) for around in access.ancestors()):
         return True
-    return any(("iteration", loop) not in address.variables for loop in loops_around(access))
+    return any(("iteration", loop) not in variables for loop in loops_around(access))
 
 
 def _one_program(axis: int) -> ScalarCondition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tilewright.derivatives.analysis.block_coordinates import EXTENT, STRIDE
 from tilewright.errors import LaunchError, similar, with_help
 from tilewright.ir.type_text import parse_type
 from tilewright.ir.types import FloatType, Type
@@ -164,7 +165,10 @@ def _address(value: Any) -> int:
 
 
 def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:
-    """Return the numbers among a launch's arguments, those in tuples as ``t.0``."""
+    """Return the numbers among a launch's arguments, those in tuples as ``t.0``.
+
+    Those of a descriptor's tensor are ``x.shape(0)`` and ``x.stride(0)``.
+    """
     found: dict[str, int | float] = {}
     for name, value in named.items():
         if type(value) is int:
@@ -174,6 +178,11 @@ def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | fl
             found.update(scalars_of(items, f"{prefix}{name}."))
         elif isinstance(value, int | float):
             found[f"{prefix}{name}"] = value
+        elif isinstance(value, TensorDescriptor):
+            path = f"{prefix}{name}"
+            for axis, (extent, stride) in enumerate(zip(value.shape, value.strides, strict=True)):
+                found[EXTENT.format(path, axis)] = int(extent)
+                found[STRIDE.format(path, axis)] = int(stride)
     return found
 
 
