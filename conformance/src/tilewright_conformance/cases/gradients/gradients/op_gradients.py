@@ -41,7 +41,7 @@ OPS = _words(
 #: Those of which whole kernels run, since their adjoints need more than samples prove.
 OF_KERNELS = _words(
     "atomic_rmw descriptor_load descriptor_store descriptor_reduce descriptor_gather "
-    "descriptor_scatter dot dot_scaled"
+    "descriptor_scatter dot dot_scaled call"
 )
 #: Samples that a case runs; the operation's first.
 _SAMPLES = 3
