@@ -14,7 +14,7 @@ from tilewright.ir.ops.arithmetic import Bitcast
 from tilewright.ir.ops.control import Call, Condition, For, If, While
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorReduce, MakeDescriptor
 from tilewright.ir.table import Trait
-from tilewright.ir.types import DescriptorType, PointerType, Type, element_type
+from tilewright.ir.types import I32, I64, DescriptorType, IntType, PointerType, Type, element_type
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.ring import is_float
 
@@ -26,6 +26,11 @@ class Storage(enum.Enum):
     SUMS = "64-bit sums of residues, for atomic additions"
     MINIMA = "32-bit keys, for atomic minima"
     MAXIMA = "32-bit keys, for atomic maxima"
+
+    @property
+    def element(self) -> IntType:
+        """The element type of memory with sums or keys."""
+        return I64 if self is Storage.SUMS else I32
 
 
 _OF_KIND = {"add": Storage.SUMS, "min": Storage.MINIMA, "max": Storage.MAXIMA}

@@ -9,7 +9,7 @@ their type requires.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -211,9 +211,16 @@ class _CarriedSums:
 
 
 def loop_of_sums(
-    context: ExactContext, loop: For, accumulators: Sequence[CarriedAccumulator]
+    context: ExactContext,
+    loop: For,
+    accumulators: Sequence[CarriedAccumulator],
+    append: Callable[[Operation], None],
 ) -> list[Value]:
-    """Append a loop that carries sums for its accumulators; payloads in their results' places."""
+    """Append a loop that carries sums for its accumulators; payloads in their results' places.
+
+    Args:
+        append: appends the new form of an operation of the body.
+    """
     builder = context.builder
     carried = {one.index: _CarriedSums(context, loop, one) for one in accumulators}
     periodic = [one for one in carried.values() if one.is_periodic]
@@ -240,7 +247,7 @@ def loop_of_sums(
     end = loop.body.last
     assert end is not None
     with builder.at_region(body):
-        _fill(context, loop, carried)
+        _fill(context, loop, carried, append)
         builder.location = end.location
         count = _add_up(context, periodic, arguments[-1]) if periodic else None
         yielded: list[Value] = []
@@ -265,7 +272,12 @@ def loop_of_sums(
     return results
 
 
-def _fill(context: ExactContext, loop: For, carried: dict[int, _CarriedSums]) -> None:
+def _fill(
+    context: ExactContext,
+    loop: For,
+    carried: dict[int, _CarriedSums],
+    append: Callable[[Operation], None],
+) -> None:
     """Append the new body but for its end."""
     steps = {step: (one, dot) for one in carried.values() for step, dot in one.source.steps.items()}
     added = {dot for step, (_, dot) in steps.items() if dot is not step}
@@ -275,7 +287,7 @@ def _fill(context: ExactContext, loop: For, carried: dict[int, _CarriedSums]) ->
             context.builder.location = dot.location
             one.add(dot)
         elif operation not in added and not isinstance(operation, Yield):
-            context.append(operation)
+            append(operation)
 
 
 def _add_up(context: ExactContext, periodic: Sequence[_CarriedSums], count: Value) -> Value:

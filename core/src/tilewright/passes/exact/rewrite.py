@@ -6,40 +6,26 @@ on payloads; all others are copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
-from tilewright.ir.expressions import Number
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import (
     DescriptorType,
     FloatType,
-    IntType,
-    PointerType,
-    TileType,
     Type,
-    element_type,
-    with_element,
 )
-from tilewright.passes.exact.address_groups import AddressGroups, Storage, is_address
 from tilewright.passes.exact.carried_sums import accumulators_of, loop_of_sums
-from tilewright.passes.exact.context import ExactOptions
+from tilewright.passes.exact.context import ExactContext, ExactOptions
 from tilewright.passes.exact.errors import ExactModeError
 from tilewright.passes.exact.float_bits import access_bits, reinterpreted
 from tilewright.passes.exact.ring import is_float
-from tilewright.passes.exact.rules import Formulas, is_moved, rule_of, touches_floats
+from tilewright.passes.exact.rules import is_moved, rule_of, touches_floats
 from tilewright.passes.exact.stored_floats import (
     access,
-    element_of,
     is_converted,
     pads_with_nan,
     with_nan_outside,
 )
-
-#: Scalar functions that were written, by row and types; they are in no module.
-_FORMULAS = Formulas()
 
 
 def exact(module: Module, options: ExactOptions | None = None) -> bool:
@@ -62,54 +48,8 @@ def exact(module: Module, options: ExactOptions | None = None) -> bool:
     return rewriter.changed
 
 
-class ExactRewriter:
-    """A module being rewritten.
-
-    Attributes:
-        options: of the pass.
-        groups: the module's addresses.
-        values: each value that was rewritten -> the new one.
-        builder: appends to the new module.
-        changed: whether anything but types was.
-    """
-
-    def __init__(self, module: Module, options: ExactOptions) -> None:
-        self.options, self.groups = options, AddressGroups(module)
-        self.values: dict[Value, Value] = {}
-        self.changed = False
-        self.builder = Builder()
-        #: payloads of values that operations with a row made
-        self._payloads: dict[Value, Value] = {}
-
-    # ---- types
-
-    def payload_type(self, type_: Type) -> Type:
-        """A float type as that of its payloads; others as they are, tiles element by element."""
-        element = element_type(type_)
-        if isinstance(element, FloatType):
-            return with_element(type_, IntType(element.bits, signed=False))
-        return type_
-
-    def type_of(self, value: Value) -> Type:
-        """The type of a value in the new module."""
-        if is_address(value.type):
-            storage = self.groups.storage(value)
-            if storage is not Storage.PAYLOADS:
-                return _pointing_to(value.type, element_of(storage))
-        return self._carried(value.type)
-
-    def _carried(self, type_: Type) -> Type:
-        if self.options.carry == "float":
-            return type_
-        if isinstance(type_, TileType):
-            return TileType(type_.shape, self._carried(type_.element))
-        if isinstance(type_, PointerType):
-            return PointerType(self._carried(type_.pointee), type_.space)
-        if isinstance(type_, DescriptorType):
-            return DescriptorType(type_.block_shape, self._carried(type_.element))
-        return self.payload_type(type_)
-
-    # ---- functions and regions
+class ExactRewriter(ExactContext):
+    """The rewriting of a module's functions."""
 
     def function(self, old: Function) -> Function:
         """Return the new function of an old one."""
@@ -122,7 +62,7 @@ class ExactRewriter:
         made = Function(
             old.name,
             [argument_type(argument) for argument in old.arguments],
-            [self._carried(type_) for type_ in old.result_types],
+            [self.carried_type(type_) for type_ in old.result_types],
             [argument.name for argument in old.arguments],
             kernel=old.kernel,
             location=old.location,
@@ -134,7 +74,7 @@ class ExactRewriter:
         ]
         self.builder = Builder.at_end(made.body, old.location)
         for before, after in zip(old.arguments, made.arguments, strict=True):
-            self.values[before] = self._as(before, after) if is_float(before.type) else after
+            self.values[before] = self.carried(before, after) if is_float(before.type) else after
             self.changed |= after.type is not before.type
         self._fill(old.body, made.body)
         return made
@@ -156,7 +96,7 @@ class ExactRewriter:
         if isinstance(operation, For) and (
             accumulators := accumulators_of(operation, self.options.dot)
         ):
-            results = loop_of_sums(self, operation, accumulators)
+            results = loop_of_sums(self, operation, accumulators, self.append)
         elif is_converted(self, operation) and touches_floats(operation):
             results = access(self, operation)
         elif (own := reinterpreted(self, operation)) is not None:
@@ -174,10 +114,10 @@ class ExactRewriter:
             )
         if pads_with_nan(self, operation):
             (result,) = results
-            payloads = self._bits(result)
+            payloads = self.bits(result)
             results = [with_nan_outside(self, operation, payloads)]  # type: ignore[arg-type]
         return [
-            self._as(before, after) if is_float(before.type) else after
+            self.carried(before, after) if is_float(before.type) else after
             for before, after in zip(operation.results, results, strict=True)
         ]
 
@@ -206,67 +146,6 @@ class ExactRewriter:
         for region, made in zip(operation.regions, inner, strict=True):
             self._fill(region, made)
         return list(copied.results)
-
-    # ---- payloads
-
-    def _as(self, old: Value, new: Value) -> Value:
-        """Return payloads as values of the type that the old value's have."""
-        wanted = self.type_of(old)
-        if new.type is wanted:
-            return new
-        self.changed = True
-        carried: Value = self.builder.bitcast(new, result=wanted)
-        self._payloads[carried] = new
-        return carried
-
-    def _bits(self, value: Value) -> Value:
-        known = self._payloads.get(value)
-        if known is not None:
-            return known
-        wanted = self.payload_type(value.type)
-        if value.type is wanted:
-            return value
-        bits: Value = self.builder.bitcast(value, result=wanted)
-        return bits
-
-    def payloads(self, operands: Sequence[Value]) -> list[Value]:
-        """The payloads of old values; integers as they are."""
-        return [self._bits(self.values[value]) for value in operands]
-
-    def formula(
-        self,
-        key: tuple[Any, ...],
-        write: Callable[..., Number],
-        payloads: list[Value],
-        result: Type,
-    ) -> Value:
-        """Append a scalar function for each element of new values.
-
-        Args:
-            key: identifies ``write``, beside the types of ``payloads``.
-            result: the element type of what it returns.
-        """
-        self.changed = True
-        return _FORMULAS.applied(self.builder, key, write, payloads, payloads[0].type, result)
-
-    def applied(
-        self,
-        key: tuple[Any, ...],
-        write: Callable[..., Number],
-        operands: Sequence[Value],
-        result: Type,
-    ) -> list[Value]:
-        """As :meth:`formula`, for old values, and an old type of the result."""
-        element = element_type(self.payload_type(result))
-        return [self.formula(key, write, self.payloads(operands), element)]
-
-
-def _pointing_to(type_: Type, element: Type) -> Type:
-    inner = element_type(type_)
-    if isinstance(inner, DescriptorType):
-        return DescriptorType(inner.block_shape, element)
-    assert isinstance(inner, PointerType)
-    return with_element(type_, PointerType(element, inner.space))
 
 
 def _describes_floats(value: Value) -> bool:

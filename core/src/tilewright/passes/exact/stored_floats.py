@@ -25,7 +25,6 @@ from tilewright.ir.types import (
     I64,
     U64,
     DescriptorType,
-    IntType,
     TileType,
     element_type,
     with_element,
@@ -46,11 +45,6 @@ CODE_UNIT = 1 << 50
 ADDED_CODE = 16
 #: Bits of a sum below the count of codes.
 _SUM_BITS = 50
-
-
-def element_of(storage: Storage) -> IntType:
-    """The element type of memory in a representation."""
-    return I64 if storage is Storage.SUMS else I32
 
 
 def to_sum(ring: Ring, a: Number, added: bool) -> Number:
@@ -100,7 +94,7 @@ def stored(
     rewriter: ExactContext, ring: Ring, payloads: Value, storage: Storage, added: bool = False
 ) -> Value:
     """Append the conversion of payloads to a representation."""
-    element = element_of(storage)
+    element = storage.element
     if storage is Storage.SUMS:
         key: tuple[object, ...] = ("to a sum", ring.bits, added)
         return rewriter.formula(key, lambda a: to_sum(ring, a, added), [payloads], element)
@@ -141,7 +135,7 @@ def access(rewriter: ExactContext, operation: Operation) -> list[Value]:
             operands.append(stored(rewriter, ring_of(value.type), payloads, storage, added))
         else:
             operands.append(rewriter.values[value])
-    types = [with_element(value.type, element_of(storage)) for value in operation.results]
+    types = [with_element(value.type, storage.element) for value in operation.results]
     made = Operation(
         operation.spec,
         operands,
