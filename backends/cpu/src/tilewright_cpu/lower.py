@@ -11,6 +11,7 @@ from tilewright.ir.core import Module, Operation
 from tilewright.ir.ops.control import While
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.table import Effect
+from tilewright.llvm.emission.contraction import is_contracted
 from tilewright.passes.analysis.write_extent import certain_writes
 from tilewright.plugins.manifest import CodeObject, Target
 from tilewright_cpu.codegen.kernel import write_module
@@ -59,7 +60,7 @@ def lower(module: Module, target: Target, options: Mapping[str, Any]) -> CodeObj
         "memory_bytes": found.memory_bytes,
         "cleared_bytes": found.cleared_bytes,
         "arena_bytes": found.arena_bytes,
-        "contracted": bool(options.get("enable_fp_fusion", True)),
+        "contracted": is_contracted(module.kernel, options),
         "prepackable": found.prepackable,
         "polls": found.polls,
     }

@@ -15,6 +15,9 @@ Order = Literal["any", "tree", "sequential"]
 ANY: Final = "any"
 TREE: Final = "tree"
 SEQUENTIAL: Final = "sequential"
+#: The attribute of a function that is False where no multiplication of floats may be fused with an
+#: addition, whatever the launch options say.
+CONTRACT: Final = "contract"
 #: Every order, the default first.
 ORDERS: Final[tuple[str, ...]] = (ANY, TREE, SEQUENTIAL)
 

@@ -139,7 +139,8 @@ class Capabilities:
 #: without which the launch is refused. ``invariant``: a row's bits depend neither on the number of
 #: rows nor on the other rows. Reductions and scans of any order take the order ``tree`` where the
 #: backend has it, the backend chooses no code by extents that are known at run time alone, and
-#: ``enable_fp_fusion`` is off.
+#: functions of Tile IR have the attribute ``contract = false``: no backend fuses their
+#: multiplications with additions, whatever ``enable_fp_fusion`` is.
 PORTABLE_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
         "num_warps": 4,

@@ -44,8 +44,6 @@ def resolve(
 ) -> dict[str, Any]:
     """Resolve every option of the backend's manifest from the launch, then ``defaults``.
 
-    ``invariant`` turns ``enable_fp_fusion`` off.
-
     ``parameters`` are those of the kernel that a keyword of another name may have meant.
 
     Raises:
@@ -79,9 +77,6 @@ def resolve(
             if type(value).__name__ not in ("bool", "bool_"):
                 raise LaunchError(f"{kernel}: option {name} must be True or False, not {value!r}")
             options[name] = bool(value)
-    if options.get("invariant") and "enable_fp_fusion" in options:
-        # compilers fuse a multiplication with an addition or not by what else the code holds
-        options["enable_fp_fusion"] = False
     return options
 
 

@@ -256,9 +256,10 @@ def multiply_add(a, b, c, out, BLOCK: tl.constexpr):
 
 
 def test_an_invariant_launch_rounds_each_product():
-    """Fused, the sum would be 2**-24 and not 0; the option that allows it is off."""
+    """Fused, the sum would be 2**-24 and not 0, and the option allows that."""
     a = np.full(16, 1 + 2.0**-12, np.float32)
     c = np.full(16, -1 - 2.0**-11, np.float32)
     out = np.full(16, np.nan, np.float32)
     kernel = multiply_add[(1,)](a, a, c, out, BLOCK=16, invariant=True, enable_fp_fusion=True)
-    assert not out.any() and not kernel.metadata.enable_fp_fusion
+    assert not out.any() and kernel.metadata.enable_fp_fusion
+    assert "contract = false" in kernel.asm["tileir"]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.errors import LoweringError
 from tilewright.ir.core import Function, Location, Operation, Region, Value
 from tilewright.ir.types import TileType, Type, element_type
+from tilewright.llvm.emission.contraction import contract_flag
 from tilewright.llvm.emission.debug_locations import LineTable
 from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.llvm.emission.registers import (
@@ -186,7 +187,6 @@ class KernelState:
         self.arena_bytes = self.memory_bytes = self.cleared_bytes = 0
         self.prepackable = False
         self.checks = ModuleChecks()
-        self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
 
 
 class Context(StackSlots):
@@ -210,7 +210,7 @@ class Context(StackSlots):
         self.program_ids: tuple[str, str, str] = ("0", "0", "0")
         self.grid: tuple[str, str, str] = ("1", "1", "1")
         self.status = "null"
-        self.contract = state.contract
+        self.contract = contract_flag(function, state.options)
         self.stop_block: BasicBlock | None = None
         #: a word with the time when its loops last let signals be handled; "" where no loop has
         #: cancellation checks

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.environment import ALLOW_GLOBALS, flag
 from tilewright.errors import BackendError, LoweringError, TilewrightError, write_reproducer
 from tilewright.forks import setting_up
-from tilewright.ir.order import ANY, TREE
+from tilewright.ir.order import ANY, CONTRACT, TREE
 from tilewright.plugins.manifest import CodeObject, Parameter, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.recursion import SPLIT, deep_recursion
@@ -219,6 +219,10 @@ def build_module(kernel: Specialization, backend: Backend, target: Target) -> Mo
     if len(attributes) < len(kernel.attributes):
         signature = widened(module, kernel.signature, kernel.attributes)
         module = module if signature is None else compiled(signature)
+    if kernel.options.get("invariant"):
+        # compilers fuse a multiplication with an addition or not by what else the code holds
+        for function in module.functions.values():
+            function.attributes[CONTRACT] = False
     if kernel.name is not None:
         _rename(module, kernel.name)
     if kernel.before_passes is not None:

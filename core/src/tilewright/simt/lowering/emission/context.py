@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.errors import LoweringError, TilewrightError
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.types import DescriptorType, TileType, Type, element_type
+from tilewright.llvm.emission.contraction import contract_flag
 from tilewright.llvm.emission.debug_locations import LineTable
 from tilewright.llvm.emission.elementwise import emit_operation
 from tilewright.llvm.emission.registers import register_type
@@ -78,7 +79,7 @@ class SimtContext:
         self.steps = steps
         #: the threads that run the code under construction
         self.threads = Threads(0, 0, function.attributes[WARPS])
-        self.contract = " contract" if options.get("enable_fp_fusion", True) else ""
+        self.contract = contract_flag(function, options)
         #: the operation being written
         self.operation: Operation | None = None
         #: groups in flight behind each token
