@@ -15,18 +15,18 @@ PROGRAMS = 150
 #: those that follow it does.
 SWITCHES = {
     "fp8-overflows": 27000081,
-    "cast-ignores-rtz": 1000028,
+    "cast-ignores-rtz": 1000068,
     "load-before-atomic": 23000069,
     "atomic-not-atomic": 26000078,
     "cas-ignores-compare": 23000069,
     "descriptor-padding-zero": 10000117,
     "descriptor-gather-column": 6000037,
     "dot-last-term-lost": 4000012,
-    "dot-bytes-signed": 34000113,
+    "dot-bytes-signed": 34000131,
     "for-results-exchanged": 10000049,
-    "while-runs-once": 5000016,
+    "while-runs-once": 5000021,
     "scan-operands-swapped": 33000099,
-    "map-pack-reversed": 3000014,
+    "map-pack-reversed": 3000016,
     "grid-z-ignored": 1000003,
     "scalar-not-sign-extended": 13000039,
 }

@@ -159,6 +159,7 @@ def test_a_shift_of_the_gauge_finds_kernels_that_mix_rows(
     assert outcome(tmp_path, source) == "different"
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_hundreds_of_random_mutants(tmp_path: Path) -> None:
     found = count(tmp_path, range(100, 900))
