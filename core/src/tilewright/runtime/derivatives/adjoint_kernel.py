@@ -37,6 +37,8 @@ from tilewright.runtime.derivatives.derived_source import DerivedSource, adjoint
 from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
 from tilewright.runtime.derivatives.tangent_kernel import names
 
+#: Combinations of sizes for which the plan is known without its checks.
+_MOST_KNOWN = 1024
 #: Bytes that the tapes of a launch may take, unless a limit is given.
 TAPE_LIMIT = 8 << 30
 
@@ -115,9 +117,10 @@ class AdjointKernel(DerivativeKernel):
 
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         found = self._plans_of(launch, plans)
+        plan, facts = found.compiled(self, launch)
         if not warmup:
-            found.launch(self, launch)
-        return found.compiled(self, launch)[0].kernels[-1].kernel
+            found.launch(self, launch, plan, facts)
+        return plan.kernels[-1].kernel
 
     def _plans_of(self, launch: BoundLaunch, plans: dict[str, Any]) -> _AdjointPlans:
         found = plans.get("vjp")
@@ -181,6 +184,8 @@ class _AdjointPlans:
                         self.source, self._request, facts, accumulate=kernel.accumulate
                     )
                     self._plans.append(plan)
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
                 found = self._known[key] = plan, facts
         if kernel.deterministic:
             _refuse_atomics(found[0])
@@ -210,22 +215,22 @@ class _AdjointPlans:
                 found = self._compiled[plan] = CompiledPlan(kernel, launch, plan, self.source)
         return found, facts
 
-    def launch(self, kernel: AdjointKernel, launch: BoundLaunch) -> None:
+    def launch(
+        self, kernel: AdjointKernel, launch: BoundLaunch, plan: CompiledPlan, facts: LaunchFacts
+    ) -> None:
         """Prepare memory, and launch the adjoint."""
         own: dict[str, Any] = {}
         gradients: dict[str, Any] = {}
-        for (name, value), kind in zip(launch.own.items(), launch.kinds, strict=True):
-            argument = name.removeprefix(kernel.prefix)
+        originals: dict[str, Any] = {}
+        own_items = zip(kernel.names, launch.own.items(), launch.kinds, strict=True)
+        for argument, (name, value), kind in own_items:
+            originals[argument] = launch.originals[name][0]
             if argument in kernel.wrt:
                 gradients[argument] = value
             elif argument in self.consumed:
                 value = copied_like(name, value)
             own[name] = launched_value(value, kind)
-        originals = {
-            name.removeprefix(kernel.prefix): value for name, (value, _) in launch.originals.items()
-        }
         check_apart(originals, kernel.outputs, gradients)
-        plan, facts = self.compiled(kernel, launch)
         own.update(plan.memory(launch, facts))
         if not kernel.accumulate:
             for name, value in gradients.items():

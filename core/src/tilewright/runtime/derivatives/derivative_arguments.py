@@ -25,14 +25,16 @@ from tilewright.runtime.compiler.specialize import SPECIALIZE, DescriptorKind
 
 
 def taken(
-    keywords: dict[str, Any], prefix: str, names: Iterable[str], kernel: str
+    keywords: dict[str, Any], prefix: str, wanted: Mapping[str, str], kernel: str
 ) -> dict[str, Any]:
     """Remove the derivative's own arguments from a launch's keywords, and return them by name.
+
+    Args:
+        wanted: the arguments -> those of the kernel that they are about.
 
     Raises:
         LaunchError: one is missing.
     """
-    wanted = {f"{prefix}{name}": name for name in names}
     missing = [own for own in wanted if own not in keywords]
     if missing:
         given = [name for name in keywords if name.startswith(prefix)]
@@ -157,11 +159,12 @@ def _address(value: Any) -> int:
 
     Those have no memory.
     """
-    array = value.base if isinstance(value, TensorDescriptor) else value
-    # most launches have these, for which the question whether it is an array takes longer
-    if hasattr(array, "data_ptr") or is_numpy_array(array):
-        return address_of(array)
-    return address_of(array) if is_array(array) else -id(value)
+    array = value.base if type(value) is TensorDescriptor else value
+    data_ptr = getattr(array, "data_ptr", None)
+    if data_ptr is not None:
+        return int(data_ptr())
+    # whether another object is an array takes longer to find out
+    return address_of(array) if is_numpy_array(array) or is_array(array) else -id(value)
 
 
 def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:

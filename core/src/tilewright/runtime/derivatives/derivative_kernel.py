@@ -24,7 +24,7 @@ from tilewright.runtime.derivatives.derivative_arguments import (
 from tilewright.runtime.derivatives.derived_source import DerivedSource
 from tilewright.runtime.devices import backend_choice
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
-from tilewright.runtime.launch.grid import grid_of
+from tilewright.runtime.launch.grid import grid_of, sizes
 from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.launch.kernel_interface import KernelInterface
 from tilewright.runtime.preparation import Preparation
@@ -90,7 +90,10 @@ class DerivativeKernel(KernelInterface, ABC):
                 require_parameter(kernel, role, name)
         self.base_kernel, self.prefix = kernel, prefix
         self.names = tuple(dict.fromkeys(name for names in roles.values() for name in names))
-        self.arg_names = [*kernel.arg_names, *(f"{prefix}{name}" for name in self.names)]
+        self._own_names = {f"{prefix}{name}": name for name in self.names}
+        self._kernel_names = tuple(kernel.arg_names)
+        self._originals = {own: self._position(name) for own, name in self._own_names.items()}
+        self.arg_names = [*self._kernel_names, *self._own_names]
         self.__name__ = f"{kernel.__name__}_{kind}"
         self._plans: dict[Any, Any] = {}
         self._kernels: dict[Any, CompiledKernel] = {}
@@ -125,7 +128,7 @@ class DerivativeKernel(KernelInterface, ABC):
         Raises:
             LaunchError: an argument is missing or does not fit.
         """
-        own = taken(keywords, self.prefix, self.names, self.__name__)
+        own = taken(keywords, self.prefix, self._own_names, self.__name__)
         kernel = self.base_kernel
         if self.fn is not kernel or isinstance(kernel, DerivativeKernel):
             keywords = self.fn.chosen_keywords(grid, args, keywords)
@@ -141,9 +144,9 @@ class DerivativeKernel(KernelInterface, ABC):
                     self.refuse_exact_mode(chosen)
                     found = self._plans[key] = (_flushing(_differentiated(chosen)), {})
         selected, plans = found
-        named = dict(zip(kernel.arg_names, bound, strict=True))
-        sizes = grid_of(grid, {**named, **options})
-        return self.launch_of(bound, kinds, own, own_kinds, sizes, selected), plans
+        if callable(grid):
+            grid = grid_of(grid, {**dict(zip(self._kernel_names, bound, strict=True)), **options})
+        return self.launch_of(bound, kinds, own, own_kinds, sizes(grid), selected), plans
 
     def launch_of(
         self,
@@ -159,12 +162,10 @@ class DerivativeKernel(KernelInterface, ABC):
         Args:
             kinds: those of ``bound``.
         """
-        names = self.base_kernel.arg_names
-        named = dict(zip(names, bound, strict=True))
-        by_name = dict(zip(names, kinds, strict=True))
+        named = dict(zip(self._kernel_names, bound, strict=True))
         originals = {
-            own_name: _original(name, named, by_name)
-            for own_name, name in zip(own, self.names, strict=True)
+            name: _original(bound[position], kinds[position], items)
+            for name, (position, items) in self._originals.items()
         }
         return BoundLaunch(bound, named, grid, own, own_kinds, originals, selected)
 
@@ -195,6 +196,13 @@ class DerivativeKernel(KernelInterface, ABC):
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
         return self._sources(launch, plans).text(self.base_kernel, launch.selected)
+
+    def _position(self, name: str) -> tuple[int, tuple[int, ...]]:
+        """Return the position of an argument, and the path to the item of a tuple ``t.0``."""
+        if name in self._kernel_names:
+            return self._kernel_names.index(name), ()
+        first, *items = name.split(".")
+        return self._kernel_names.index(first), tuple(map(int, items))
 
     def _variant(self) -> tuple[Any, ...]:
         """Return what plans depend on beside the kinds of arguments."""
@@ -377,12 +385,10 @@ class DerivedPlan:
         self.kernel.run(grid, None, values)
 
 
-def _original(name: str, named: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the argument, or the item of a tuple ``t.0``, of a name, and its kind."""
-    first, *items = name.split(".")
-    value, kind = named[first], kinds[first]
+def _original(value: Any, kind: Any, items: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return an argument, or an item of a tuple, and its kind."""
     for item in items:
-        value, kind = value[int(item)], kind[int(item) + 1]
+        value, kind = value[item], kind[item + 1]
     return value, kind
 
 

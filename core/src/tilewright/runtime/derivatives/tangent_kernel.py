@@ -51,7 +51,7 @@ class TangentKernel(DerivativeKernel):
         Raises:
             LaunchError: a tangent is missing.
         """
-        own = taken(keywords, self.prefix, self.names, self.__name__)
+        own = taken(keywords, self.prefix, self._own_names, self.__name__)
         bound, kinds, options = self.base_kernel.bind(*args, **keywords)
         return (*bound, *own.values()), (*kinds, *kinds_of_own(own)), options
 
@@ -59,7 +59,7 @@ class TangentKernel(DerivativeKernel):
         self, grid: Any, args: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> dict[str, Any]:
         given = dict(keywords)
-        own = taken(given, self.prefix, self.names, self.__name__)
+        own = taken(given, self.prefix, self._own_names, self.__name__)
         return {**super().chosen_keywords(grid, args, given), **own}
 
     @property

@@ -75,7 +75,7 @@ class TapeMemory:
                 )
             )
         tapes = {
-            name: bytes_like(like, max(programs * trips * size, 1))
+            name: bytes_like(like, max(programs * trips * size, 1), zeroed=False)
             for name, size in self._bytes.items()
         }
         return {TRIPS: trips, **tapes}
