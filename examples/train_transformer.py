@@ -3,10 +3,10 @@
     python examples/train_transformer.py --device cuda --size large
 
 Layer norm, attention, SwiGLU and cross entropy are kernels of ``examples/kernels``; their gradients
-come from ``tilewright.torch.function``. The program trains the same model of PyTorch's own
-operators, in float32 and in float64, and prints the losses. It exits with 1 where those of the
-kernels are further from float64's than rounding explains: more than four times as far as
-PyTorch's own in float32, and more than 1e-5 of the loss.
+come from ``tilewright.torch.function``, or with ``--framework jax`` from ``tilewright.jax.call``.
+The program trains the same model of PyTorch's own operators, in float32 and in float64, and prints
+the losses. It exits with 1 where those of the kernels are further from float64's than rounding
+explains: more than four times as far as PyTorch's own in float32, and more than 1e-5 of the loss.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def is_right(found: np.ndarray, single: np.ndarray, double: np.ndarray) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--framework", choices=["torch", "jax"], default="torch")
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument(
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="of torch.compile for the model of kernels; eager execution where it is empty",
     )
     given = parser.parse_args(arguments)
+    if given.framework == "jax" and given.device != "cpu":
+        parser.error("derivatives of kernels run on the CPU in programs of JAX: --device cpu")
     sizes = SIZES[given.size]
     task = initial_parameters(sizes), batches(sizes, given.steps)
     torch.set_float32_matmul_precision("highest")
@@ -64,11 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return train(PYTORCH, sizes, *task, device=given.device, dtype=dtype)
 
     def kernels() -> list[float]:
+        if given.framework == "jax":
+            from transformer import jax_model
+
+            return jax_model.train(sizes, *task)
         return train(KERNELS, sizes, *task, device=given.device, backend=given.backend)
 
     double = timed("PyTorch, float64", lambda: pytorch(torch.float64))
     single = timed("PyTorch, float32", lambda: pytorch(torch.float32))
-    found = timed(f"kernels, {given.backend or 'eager'}, float32", kernels)
+    how = "JAX" if given.framework == "jax" else given.backend or "eager"
+    found = timed(f"kernels, {how}, float32", kernels)
     print(f"{'step':>5} {'float64':>11} {'PyTorch':>11} {'kernels':>11}")
     for step in sorted({*range(0, given.steps, 10), given.steps - 1}):
         print(f"{step:5} {double[step]:11.7f} {single[step]:11.7f} {found[step]:11.7f}")

@@ -24,9 +24,16 @@ def program() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("backend", ["", "aot_eager"])
-def test_kernels_train_as_pytorch_does(program: Any, backend: str, capsys: Any) -> None:
-    options = ["--size", "tiny", "--steps", "4", "--backend", backend]
+@pytest.mark.parametrize(
+    "way", ["aot_eager", *(pytest.param(way, marks=pytest.mark.full) for way in ("", "jax"))]
+)
+def test_kernels_train_as_pytorch_does(program: Any, way: str, capsys: Any) -> None:
+    options = ["--size", "tiny", "--steps", "4"]
+    if way == "jax":
+        pytest.importorskip("jax")
+        options += ["--framework", "jax"]
+    else:
+        options += ["--backend", way]
     assert program["main"](options) == 0
     *_, verdict = capsys.readouterr().out.splitlines()
     assert verdict == "right"

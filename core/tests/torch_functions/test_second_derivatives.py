@@ -46,7 +46,9 @@ def derivatives(function, order, *inputs):
     return [each.detach() for some in found for each in some]
 
 
-@pytest.mark.parametrize(("expanded", "order"), [(False, 2), (True, 3)])
+@pytest.mark.parametrize(
+    ("expanded", "order"), [pytest.param(False, 3, marks=pytest.mark.full), (True, 2)]
+)
 def test_derivatives_of_any_order_are_those_of_pytorch(expanded, order) -> None:
     generator = torch.Generator().manual_seed(0)
     x, w = (

@@ -10,6 +10,7 @@ from typing import Any
 
 from tilewright.errors import LaunchError
 from tilewright.jax.batching import Batch, axes_read
+from tilewright.jax.derivative_launch import PositionalDerivative
 from tilewright.runtime.arguments.array_protocols import XLA_PLATFORMS, ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright.runtime.arguments.dtypes import dtype_text
@@ -37,7 +38,7 @@ class KernelCall:
     """
 
     key: str
-    kernel: JITFunction
+    kernel: Any
     operands: Mapping[str, int]
     results: Mapping[str, int]
     others: Mapping[str, Any]
@@ -68,6 +69,8 @@ def call(
     grid: Any,
     out: Mapping[str, Any],
     inout: Sequence[str] = (),
+    differentiable: str | Sequence[str] = (),
+    saved: str | Sequence[str] = (),
     **keywords: Any,
 ) -> Any:
     """Call a kernel on JAX arrays, traced or not.
@@ -82,6 +85,10 @@ def call(
         out: parameter -> the array that the kernel makes, as anything with ``shape`` and ``dtype``.
             It begins with arbitrary elements.
         inout: the parameters whose arrays the kernel changes.
+        differentiable: the parameters whose arrays derivatives may be taken with respect to, in
+            forward and reverse mode, by :func:`tilewright.jvp` and :func:`tilewright.vjp`.
+        saved: parameters in ``out`` that are kept for reverse mode, which reads them instead of
+            computing them again.
         keywords: arguments by name, and launch options.
 
     Returns:
@@ -110,11 +117,95 @@ def call(
     results = {
         name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()
     }
+    if differentiable:
+        wrt, kept = _names(differentiable), _names(saved)
+        _check_differentiable(kernel, arrays, out, inout, wrt, kept)
+        found = _differentiable_call(kernel, bound, arrays, results, grid, options, wrt, kept)
+    else:
+        found = _launched(kernel, bound, results, grid, options)
+    return found[0] if len(results) == 1 else tuple(found)
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _check_differentiable(
+    kernel: JITFunction,
+    arrays: Mapping[str, Any],
+    out: Mapping[str, Any],
+    inout: Sequence[str],
+    differentiable: Sequence[str],
+    saved: Sequence[str],
+) -> None:
+    """Check the names of inputs and saved outputs of a call that has derivatives.
+
+    Raises:
+        LaunchError: one is no array that comes in or goes out; or the kernel changes arrays.
+    """
+    name = kernel.__name__
+    if inout:
+        raise LaunchError(
+            f"{name}: a kernel that changes arrays has no derivatives here: name in out= what it "
+            "stores to, and let it read another array"
+        )
+    for each in differentiable:
+        if each not in arrays:
+            raise LaunchError(f"{name}: differentiable= names {each!r}, which is given no array")
+    for each in saved:
+        if each not in out:
+            raise LaunchError(f"{name}: saved= names {each!r}, which is not in out=")
+
+
+def _differentiable_call(
+    kernel: JITFunction,
+    bound: Mapping[str, Any],
+    arrays: Mapping[str, Any],
+    results: Mapping[str, Any],
+    grid: Any,
+    options: Mapping[str, Any],
+    differentiable: tuple[str, ...],
+    saved: tuple[str, ...],
+) -> Sequence[Any]:
+    from tilewright.jax import primitives
+    from tilewright.jax.kernel_derivatives import XlaDerivatives
+
+    others = {name: value for name, value in bound.items() if name not in arrays}
+    sizes = grid_of(grid, others)
+    described = XlaDerivatives(
+        _launched,
+        kernel,
+        tuple(arrays),
+        others,
+        options,
+        sizes,
+        results,
+        differentiable,
+        saved,
+    )
+
+    def compute(*values: Any) -> tuple[Any, ...]:
+        own = {**others, **dict(zip(arrays, values, strict=True))}
+        return tuple(_launched(kernel, own, results, sizes, options))
+
+    found: Sequence[Any] = primitives.differentiable(described, compute)(*arrays.values())
+    return found
+
+
+def _launched(
+    kernel: Any,
+    bound: Mapping[str, Any],
+    results: Mapping[str, Any],
+    grid: Any,
+    options: Mapping[str, Any],
+) -> list[Any]:
+    """Launch a kernel by XLA, and return its results."""
+    jax = _jax()
+    arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
     traced = _traced(kernel, bound, arrays, results, grid, options, _kind(jax))
     calls[traced.key] = traced
     function = jax.ffi.ffi_call(TARGET, tuple(results.values()), vmap_method="expand_dims")
-    found = function(*arrays.values(), key=traced.key)
-    return found[0] if len(results) == 1 else tuple(found)
+    return list(function(*arrays.values(), key=traced.key))
 
 
 def _bind(
@@ -148,7 +239,7 @@ def _bind(
 
 
 def _traced(
-    kernel: JITFunction,
+    kernel: Any,
     bound: Mapping[str, Any],
     arrays: Mapping[str, Any],
     results: Mapping[str, Any],
@@ -168,8 +259,15 @@ def _traced(
                 f"{kernel.__name__}: the kernel may store to {parameter.name!r}, and arrays of JAX "
                 "do not change; name it in inout=, or in out= if it is new"
             )
-    used = max((axis + 1 for axis, extent in enumerate(sizes) if extent != 1), default=0)
-    axis = max((used, *(read + 1 for read in axes_read(compiled))))
+    if isinstance(kernel, PositionalDerivative):
+        if kind != "cpu":
+            raise LaunchError(
+                f"{kernel.__name__}: derivatives of kernels run on the CPU in programs of JAX, and "
+                f"this one is for {kind}: jax.config.update('jax_platforms', 'cpu')"
+            )
+        axis = 3  # its kernels run in grids of their own
+    else:
+        axis = _free_axis(compiled, sizes)
     try:
         key = digest(
             kernel.cache_key,
@@ -185,6 +283,12 @@ def _traced(
     return KernelCall(
         key, kernel, operands, ranks, others, dict(options), sizes, axis if axis < 3 else None
     )
+
+
+def _free_axis(compiled: Any, sizes: Sequence[int]) -> int:
+    """Return the first axis of a grid from which on a kernel reads nothing and runs once."""
+    used = max((axis + 1 for axis, extent in enumerate(sizes) if extent != 1), default=0)
+    return max((used, *(read + 1 for read in axes_read(compiled))))
 
 
 def _stand_in(array: Any, kind: str) -> ArrayView:
