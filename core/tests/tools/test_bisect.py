@@ -100,6 +100,26 @@ def test_differences_behind_an_uninterpreted_operation(monkeypatch: pytest.Monke
     assert str(found.steps[0]) == "algebra after pass 1 wrong: inconclusive behind floor"
 
 
+def test_only_differences_that_depend_on_the_operation_are_inconclusive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @tw.jit
+    def both(x, rounded, out, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        added = tl.load(x + i) + 1.0
+        tl.store(rounded + i, tl.floor(added))
+        tl.store(out + i, added)
+
+    x, a, b = (np.ones(8, np.float32) for _ in range(3))
+    monkeypatch.setattr(pipeline, "STANDARD", (without("add"),))
+    wrong = bisect(both, exact=True)[(1,)](x, a, b, BLOCK=8, backend="reference")
+    assert wrong.culprit is wrong.steps[0]
+    assert "algebra after pass 1 wrong changes the results: 8 elements of out" in str(wrong)
+    # one array for both: what one store leaves in it may depend on the operation
+    shared = bisect(both, exact=True)[(1,)](x, a, a, BLOCK=8, backend="reference")
+    assert str(shared.steps[0]) == "algebra after pass 1 wrong: inconclusive behind floor"
+
+
 def test_names_the_option_that_makes_a_wrong_backend_right(monkeypatch: pytest.MonkeyPatch) -> None:
     require = Backend.require
 

@@ -154,13 +154,13 @@ def difference(
     return min(differences, key=lambda each: each.within, default=None)
 
 
-def payload_difference(
+def payload_differences(
     expected: Mapping[str, np.ndarray[Any, Any]],
     found: Mapping[str, np.ndarray[Any, Any]],
     rings: Mapping[str, Ring | None],
     digits: int | None,
-) -> ResultDifference | None:
-    """Return the first difference of two launches' payloads; None where there is none.
+) -> Iterator[ResultDifference]:
+    """Yield the first difference of two launches' payloads in each array that has one.
 
     Args:
         rings: of the arrays; None of integers.
@@ -179,8 +179,7 @@ def payload_difference(
                 str(bits[index] if own is None else fraction(own, int(bits[index])))
                 for bits in (one, other)
             )
-            return ResultDifference(name, index, expected_text, found_text, len(places), False)
-    return None
+            yield ResultDifference(name, index, expected_text, found_text, len(places), False)
 
 
 def _difference(

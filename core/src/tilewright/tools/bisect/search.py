@@ -25,6 +25,7 @@ from tilewright.runtime.compiler.compile import (
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.exact.exact_mode import exact_mode
+from tilewright.runtime.exact.stored_origins import LaunchReports
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.launch.jit import JITFunction
@@ -35,7 +36,7 @@ from tilewright.tools.bisect.results import (
     difference,
     draw_payloads,
     on_host,
-    payload_difference,
+    payload_differences,
     payloads_on_host,
     ring_of_array,
     tolerance,
@@ -134,9 +135,9 @@ class Bisected:
             if not self.exact:
                 selected = self.kernel.selected(args, keywords)
                 return _Bisection(self.kernel, selected, bound, sizes).run()
-            with exact_mode():
+            with exact_mode() as reports:
                 selected = self.kernel.selected(args, keywords)
-                return _ExactBisection(self.kernel, selected, bound, sizes).run()
+                return _ExactBisection(reports, self.kernel, selected, bound, sizes).run()
 
         return search
 
@@ -300,24 +301,29 @@ class _Bisection:
 class _ExactBisection(_Bisection):
     """The search on payloads, of a selection made in exact mode."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, reports: LaunchReports, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.original = self.saved
+        self.original, self.reports = self.saved, reports
+        reports.begin_with(list(self.arrays.values()))
         rng = np.random.default_rng(0)
         for array in self.arrays.values():
             draw_payloads(array, rng)
         self.saved = {name: clone(array) for name, array in self.arrays.items()}
         self.rings = {name: ring_of_array(array) for name, array in self.arrays.items()}
-        #: as :func:`payload_difference` takes them: the passes on the exact kernel keep all bits
+        #: as :func:`payload_differences` takes them: the passes on the exact kernel keep all bits
         self.digits: int | None = 0
-        self.uninterpreted: tuple[str, ...] = ()
+        #: operations without algebra behind each array
+        self.behind: dict[str, tuple[str, ...]] = {}
 
     def copied(self, array: Any) -> np.ndarray[Any, Any]:
         return payloads_on_host(array)
 
     def difference(self, found: Results) -> ResultDifference | None:
-        worst = payload_difference(self.expected, found, self.rings, self.digits)
-        return None if worst is None else replace(worst, behind=self.uninterpreted)
+        differences = [
+            replace(each, behind=self.behind.get(each.argument, ()))
+            for each in payload_differences(self.expected, found, self.rings, self.digits)
+        ]
+        return min(differences, key=lambda each: bool(each.behind), default=None)
 
     def algebra(self) -> Iterator[CompilationStep]:
         """Yield a step for each pass: exact mode applied to what the pass makes of the kernel."""
@@ -327,7 +333,9 @@ class _ExactBisection(_Bisection):
         current = build_module(plain, self.selected.backend, self.selected.target)
         facts = report(current)
         self.digits = 3 if facts.loses_digit else None
-        self.uninterpreted = tuple(sorted({each.operation for each in facts.uninterpreted}))
+        for name, array in self.arrays.items():
+            operations = {each.operation for each in self.reports.behind(array)}
+            self.behind[name] = tuple(sorted(operations))
         passes = passes_of(self.selected.backend, self.selected.target, plain.options)
 
         def made_exact(module: Module) -> Results:
@@ -338,7 +346,7 @@ class _ExactBisection(_Bisection):
             pipeline.run(current, (pass_,))
             name = f"algebra after pass {number} {pipeline.pass_name(pass_)}"
             yield self._step(name, made_exact, clone_module(current))
-        self.digits, self.uninterpreted = 0, ()
+        self.digits, self.behind = 0, {}
 
     def finish(self, module: Module) -> None:
         """Restore the arrays' values."""
