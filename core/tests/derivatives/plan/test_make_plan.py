@@ -257,3 +257,22 @@ def test_what_no_pass_follows_is_atomic_and_refused_where_that_is_wanted() -> No
     assert caught.value.reason == (
         "the gradient of table_ptr is added to atomically, in any order: its address is not affine"
     )
+
+
+@tw.jit
+def add_bias(x_ptr, b_ptr, y_ptr, N: tl.constexpr):
+    columns = tl.arange(0, N)
+    at = tl.program_id(0) * N + columns
+    tl.store(y_ptr + at, tl.load(x_ptr + at) + tl.load(b_ptr + columns))
+
+
+def test_narrow_floats_are_summed_in_f32() -> None:
+    rows, n = 1000, 8
+    x, y = np.zeros((rows, n), "f2"), np.zeros((rows, n), "f2")
+    d_y = np.random.default_rng(3).uniform(0, 1, (rows, n)).astype("f2")
+    b, d_b = np.zeros(n, "f2"), np.full(n, np.nan, "f2")
+    adjoint = tw.vjp(add_bias, outputs="y_ptr", wrt="b_ptr")
+    adjoint[(rows,)](x, b, y, N=n, d_y_ptr=d_y, d_b_ptr=d_b)
+    assert (d_b == d_y.sum(axis=0, dtype="f8").astype("f2")).all()
+    plan = adjoint.plan(x, b, y, N=n, grid=(rows,), d_y_ptr=d_y, d_b_ptr=d_b)
+    assert ways_of(plan) == {"b_ptr": "partial"}

@@ -10,7 +10,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorReduce
-from tilewright.ir.types import FloatType, bit_width, element_type
+from tilewright.ir.types import F32, FloatType, Type, bit_width, element_type, with_element
 from tilewright.passes.rewriter import constant_of
 
 
@@ -40,17 +40,28 @@ def address_of(addition: Addition) -> list[Value]:
     return [value for value in addition.operands if value is not addition.value]
 
 
+def sum_type(type_: Type) -> Type:
+    """Return the type in which values of a type are summed: f32 for narrower floats."""
+    element = element_type(type_)
+    if isinstance(element, FloatType) and bit_width(element) < bit_width(F32):
+        return with_element(type_, F32)
+    return type_
+
+
 def add_up(b: Builder, totals: Sequence[Value], values: Sequence[Value]) -> list[Value]:
     """Append the sums of totals and values; a matmul of its own accumulates into the total."""
     found: list[Value] = []
     for total, value in zip(totals, values, strict=True):
         dot = value.definition
         is_own = sum(other is value for other in values) == 1 and not value.uses
-        if isinstance(dot, Dot) and is_own and dot.parent is b.region and constant_of(dot.c) == 0.0:
+        fits = is_own and value.type is total.type
+        if isinstance(dot, Dot) and fits and dot.parent is b.region and constant_of(dot.c) == 0.0:
             dot.set_operand(2, total)
             found.append(value)
-        else:
-            found.append(b.add(total, value))
+            continue
+        if value.type is not total.type:
+            value = b.cast(value, result=total.type)
+        found.append(b.add(total, value))
     return found
 
 
@@ -91,4 +102,4 @@ def write_total(
         b.descriptor_reduce(descriptor, offsets=offsets, value=total, kind="add")
 
 
-__all__ = ["add_up", "addend", "address_of", "replaced_operations", "write_total"]
+__all__ = ["add_up", "addend", "address_of", "replaced_operations", "sum_type", "write_total"]
