@@ -229,7 +229,7 @@ def _prefixes(type_: str, session: Session) -> None:
         )
         session.launch(tiles.block_prefixes, (len(totals),), x, y, totals, n, BLOCK=block)
         session.launch(tiles.block_prefixes, (1,), totals, prefixes, all_, len(totals), BLOCK=block)
-        session.launch(portable_kernels.add_totals, (len(totals),), y, prefixes, n, BLOCK=block)
+        session.launch(tiles.add_totals, (len(totals),), y, prefixes, n, BLOCK=block)
         session.check(y, np.cumsum(x).astype(dtype), zero_sign=False)
         session.check(all_, x.sum(keepdims=True).astype(dtype), zero_sign=False)
 
