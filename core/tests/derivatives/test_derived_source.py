@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +149,29 @@ def test_the_source_of_an_adjoint_is_a_kernel_that_computes_the_same_bits(
     assert "Constants of scale_rows: BLOCK = 16." in text
     assert '"""Gradients of x_ptr, given those of out_ptr: derived from scale_rows' in text
     assert "# Fill with zeros before: d_x_ptr." in text
+
+
+def instructions(text: str) -> Counter[str]:
+    """Count the instructions of LLVM IR, by opcode."""
+    found = re.findall(r"^ +(?:%\S+ = )?(?:tail |fast )*([a-z]+)\b", text, re.MULTILINE)
+    return Counter(found)
+
+
+def test_the_source_is_compiled_to_the_instructions_of_the_derivative(
+    arrays: dict[str, Any],
+) -> None:
+    pytest.importorskip("tilewright_cpu")
+    x, w, out, gradient = arrays.values()
+    adjoint = tw.vjp(scale_rows, outputs="out_ptr", wrt="x_ptr")
+    own = {"d_out_ptr": gradient, "d_x_ptr": np.zeros_like(x)}
+    with tw.backend("cpu"):
+        text = adjoint.source(x, w, out, 10, BLOCK=16, grid=(6,), **own)
+        derived = adjoint.warmup(x, w, out, 10, BLOCK=16, grid=(6,), **own)
+        kernel = kernels_in(text)["scale_rows_vjp"]
+        written = kernel.warmup(x, w, out, 10, **own, flush_denormals=True, grid=(6,))
+    assert "num_warps=4, num_stages=3, num_ctas=1, flush_denormals=True)" in text
+    assert instructions(derived.asm["llir"])
+    assert instructions(derived.asm["llir"]) == instructions(written.asm["llir"])
 
 
 def test_the_source_of_a_plan_has_its_kernels_in_order(arrays: dict[str, Any]) -> None:

@@ -41,6 +41,15 @@ def matmul(h, n):
 
 
 @tw.jit
+def ordered(x, out):
+    k = tl.arange(0, 16)
+    v = tl.load(x + k)
+    total = tl.sum(v)
+    tl.store(out + k, v * tl.max(v))
+    tl.store(out, total + tl.min(v))
+
+
+@tw.jit
 def collatz(i):
     count = 0
     value = tl.load(i)
@@ -236,6 +245,7 @@ KERNELS: dict[str, tuple[Any, dict[str, Any]]] = {
     kernel.__name__: (kernel, {})
     for kernel in (
         matmul,
+        ordered,
         collatz,
         welford,
         swaps,

@@ -78,6 +78,19 @@ def test_general_combinations_are_functions_that_equal_regions_share() -> None:
     assert text.count(" combine\n") + text.count(", combine)") == 2
 
 
+def test_matmuls_and_reductions_stay_in_their_order() -> None:
+    assert (
+        body_of("ordered")
+        == """\
+    k = tl.arange(0, 16)
+    v = tl.load(x + k)
+    total = tl.sum(v, axis=0)
+    tl.store(out + k, v * tl.max(v, axis=0))
+    tl.store(out, total + tl.min(v, axis=0))
+"""
+    )
+
+
 def test_several_modules_are_one_text_without_names_twice() -> None:
     kernel, constants = KERNELS["welford"]
     module = module_of(kernel, **constants)

@@ -136,6 +136,7 @@ def _side(writer: SourceWriter, region: Region, names: Sequence[str]) -> None:
     with writer.indented():
         plan_assignments(writer, names, values)
         writer.body(region)
+        writer.settle(region.last)
         assign_values(writer, names, values)
     writer.mark(region.last)
 
@@ -167,6 +168,7 @@ def _for(writer: SourceWriter, operation: For) -> None:
     with writer.indented():
         plan_assignments(writer, names, values)
         writer.body(body)
+        writer.settle(body.last)
         assign_values(writer, names, values)
     writer.mark(body.last)
     for name, value in zip(names, operation.results, strict=True):

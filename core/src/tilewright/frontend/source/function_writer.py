@@ -18,7 +18,7 @@ from tilewright.frontend.source.source_rows import (
 from tilewright.frontend.source.value_names import VariableNames, identifier, name_hint
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.control import If
-from tilewright.ir.table import Effect
+from tilewright.ir.table import Effect, Trait
 from tilewright.ir.types import shape_of
 
 #: The maximum length of an expression that is written within another one.
@@ -42,6 +42,8 @@ class SourceWriter:
         self.lines: list[str] = []
         self._variables = VariableNames(taken)
         self._inlined: dict[Value, SourceExpression] = {}
+        #: operations within expressions whose order is kept
+        self._placed: list[Operation] = []
         self._done: set[Operation] = set()
         self._wanted: dict[Value, str] = {}
         self._kept: set[tuple[Operation, Value]] = set()
@@ -155,6 +157,7 @@ class SourceWriter:
             if any(extent & (extent - 1) for extent in shape_of(value.type)):
                 raise unwritable(operation, f"extents are powers of two, not those of {value.type}")
         if row.form is SourceForm.STATEMENT:
+            self.settle(operation)
             row.write(self, operation)
             self.mark(operation)
         elif row.form is SourceForm.EXPRESSION:
@@ -168,7 +171,11 @@ class SourceWriter:
         expression: SourceExpression = row.write(self, operation)
         if self._is_inlined(operation, uses, pure, expression):
             self._inlined[operation.result] = expression
+            if _keeps_its_place(operation):
+                self._placed.append(operation)
             return
+        if self.settle(operation):
+            expression = row.write(self, operation)
         if not uses:
             self.line(expression.text)
         else:
@@ -194,6 +201,44 @@ class SourceWriter:
             and not (value.name and not uses[0].spec.terminator)
             and len(expression.text) <= _INLINE
         )
+
+    def settle(self, operation: Operation) -> bool:
+        """Write what has to stand before an operation; return whether there was something.
+
+        Matmuls, reductions and the like stay in their order, for code generation goes by it: those
+        that the operation does not read at once get lines of their own.
+        """
+        pending = self._placed = [placed for placed in self._placed if placed not in self._done]
+        read = self._read_at_once(operation)
+        kept = 0
+        while kept < min(len(pending), len(read)) and pending[-1 - kept] is read[-1 - kept]:
+            kept += 1
+        moved = pending[: len(pending) - kept]
+        for placed in moved:
+            self._write_before(placed)
+        return bool(moved)
+
+    def _read_at_once(self, operation: Operation) -> list[Operation]:
+        """Return the operations of :attr:`_placed` in the expressions of an operation, in order."""
+        found: list[Operation] = []
+        for operand in operation.operands:
+            definition = operand.definition
+            if definition is None or operand in self.names or definition in self._done:
+                continue
+            found += self._read_at_once(definition)
+            if operand in self._inlined and _keeps_its_place(definition):
+                found.append(definition)
+        return found
+
+    def _write_before(self, operation: Operation) -> None:
+        """Write an operation that was within an expression as a line of its own."""
+        expression = self._inlined.pop(operation.result)
+        self.mark(operation)
+        self.line(f"{self.new_variable(operation.result)} = {expression.text}")
+        for value in self._inlined:
+            definition = value.definition
+            if definition is not None and definition not in self._done:
+                self._inlined[value] = row_of(definition).write(self, definition)
 
     def _target(self, value: Value) -> str:
         """Return the variable to which a value is assigned."""
@@ -316,6 +361,13 @@ def dead_operations(region: Region) -> set[Operation]:
             if all(user in dead for user in users):
                 dead.add(operation)
     return dead
+
+
+def _keeps_its_place(operation: Operation) -> bool:
+    """Return whether the order of an operation among others of its kind is kept."""
+    traits = operation.spec.traits
+    computes = not (operation.spec.elementwise or Trait.SHAPE in traits)
+    return computes and bool(operation.operands)
 
 
 def is_pure(operation: Operation) -> bool:

@@ -131,6 +131,7 @@ class SourceModule:
         writer.body(function.body)
         last = function.body.last
         if last is not None and last.operands:
+            writer.settle(last)
             writer.line(f"return {tuple_text([exact(writer, x).text for x in last.operands])}")
         self.parameters = outer
         self._add(decorator, name, names, writer)
@@ -174,6 +175,7 @@ class SourceModule:
             writer.bind(value, parameter)
         writer.body(region)
         assert region.last is not None
+        writer.settle(region.last)
         values = [exact(writer, x).text for x in region.last.operands]
         writer.line(f"return {tuple_text(values)}")
         self._regions[text] = name

@@ -36,6 +36,7 @@ def _left(writer: SourceWriter, operation: While, end: Condition, names: list[st
     with writer.indented():
         forwarded = [_forwarded_name(writer, value, names) for value in end.values]
         writer.body(before)
+        writer.settle(end)
         condition = exact(writer, end.condition)
         assign_values(writer, forwarded, end.values)
         writer.mark(end)
@@ -72,6 +73,7 @@ def _iteration(writer: SourceWriter, after: Region, entered: list[str], names: l
     values = after.last.operands
     plan_assignments(writer, names, values)
     writer.body(after)
+    writer.settle(after.last)
     assign_values(writer, names, values)
     writer.mark(after.last)
 

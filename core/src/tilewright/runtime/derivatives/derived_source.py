@@ -13,8 +13,8 @@ from tilewright.derivatives.plan.grid_extents import LaunchFacts
 from tilewright.ir.core import Module
 from tilewright.runtime.compiler.selection import Selected
 
-#: Launch options on which the speed of a kernel depends.
-_OPTIONS = ("num_warps", "num_stages", "num_ctas")
+#: Launch options that derivatives set, or on which the speed of a kernel depends.
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "flush_denormals")
 
 
 def _sentence(note: str) -> str:
@@ -78,7 +78,7 @@ class DerivedSource:
             options = "".join(
                 f", {name}={specialization.options[name]}"
                 for name in _OPTIONS
-                if name in specialization.options
+                if specialization.options.get(name) is not None
             )
             lines = [*self.preparations, "Launches, in this order, for the arguments given:"]
             for name, made in zip(names, self.kernels, strict=True):
