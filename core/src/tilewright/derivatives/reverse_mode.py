@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.derivatives.adjoint.adjoint_builder import AdjointAnalysis, AdjointBuilder
+from tilewright.derivatives.adjoint.fold_strict_zeros import fold_strict_zeros
 from tilewright.derivatives.adjoint.loop_tape import TRIPS, TapeParameter
 from tilewright.derivatives.adjoint.saved_outputs import read_saved
 from tilewright.derivatives.adjoint.transpose_loop import NeedsTapeError
@@ -175,7 +176,7 @@ def _transposed(
     # from here on the kernel may read its saved outputs
     fixed = FixedGauges() if gauge is None else fix_gauges(copy, gauge)
     activity = Activity(kernel, arrays, scalars, fixed.constants, functions)
-    finiteness = Finiteness(kernel)
+    finiteness = Finiteness(kernel, fixed.normalizers)
     loaded = read_saved(kernel, memory, saved)
     shadows = ShadowAddresses(
         kernel,
@@ -213,6 +214,8 @@ def _transposed(
     run_passes(made)
     if taped:
         _drop_tapes(made, builder)
+        run_passes(made)
+    if fold_strict_zeros(made):
         run_passes(made)
     _drop_placeholders(builder)
     if not request.keep_calls and inline(made):

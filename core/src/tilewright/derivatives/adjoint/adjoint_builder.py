@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tilewright.derivatives.adjoint.rules import applied
 from tilewright.derivatives.analysis.activity import Activity
 from tilewright.derivatives.analysis.finiteness import Finiteness
+from tilewright.derivatives.analysis.logistic import logistic_argument
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS, times
@@ -222,6 +223,13 @@ class AdjointBuilder(PrimalReplay):
     def _elementwise(self, operation: Operation, dy: Value) -> None:
         if isinstance(operation, Div) and isinstance(operation.b.definition, Splat | Broadcast):
             self._quotient(operation, operation.b.definition, dy)
+            return
+        argument = logistic_argument(operation)
+        if argument is not None:
+            y = self.wide(operation.result)
+            slope = self.b.neg(self.b.mul(y, self.b.sub(self.b.constant_like(y.type, 1.0), y)))
+            strict = argument in self.analysis.finiteness.unsafe
+            self.add_cotangent(argument, times(slope).times(self.b, dy, strict=strict))
             return
         operands = [self.wide(value) for value in operation.operands]
         row = PARTIALS[operation.name]

@@ -12,8 +12,10 @@ A value that is finite wherever its operands are keeps its plain product.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
+from tilewright.derivatives.analysis.logistic import logistic_argument
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import Binary, Constant, Select
@@ -36,8 +38,15 @@ class Finiteness:
         unsafe: those values.
     """
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, normalizers: Collection[Value] = ()) -> None:
+        """Analyze.
+
+        Args:
+            normalizers: values l for which ``exp(x - l)``, to the kernel's base, is at most 1: the
+                logarithms of sums of such exponentials.
+        """
         self.unsafe: set[Value] = set()
+        self._normalizers = normalizers
         self._sources: set[Operation] = set()
         changed = True
         while changed:  # what loops carry may be found late
@@ -72,7 +81,13 @@ class Finiteness:
             return isinstance(operation.value, float) and not math.isfinite(operation.value)
         if isinstance(operation, Load):
             return operation.other is not None and operation.other in unsafe
+        argument = logistic_argument(operation)
+        if argument is not None:
+            return argument in unsafe
         if operation.name in _EXPONENTIALS:
+            score = self._normalized(operation)
+            if score is not None:
+                return self._may_be_large(score)
             reference = _reference(operation)
             if reference is not None:
                 difference, above = reference
@@ -85,6 +100,24 @@ class Finiteness:
             return True
         return Trait.ACCESS not in operation.spec.traits and any(
             value in unsafe for value in operation.operands
+        )
+
+    def _normalized(self, operation: Any) -> Value | None:
+        """Return x where an exponential is of ``x - l`` with a normalizer l."""
+        difference = operation.x.definition
+        if difference is None or difference.name != "sub":
+            return None
+        x: Value = difference.a
+        return x if _narrowed(difference.b) in self._normalizers else None
+
+    def _may_be_large(self, value: Value) -> bool:
+        """Return whether a value may be NaN or infinite, but for minus infinity."""
+        choice = value.definition
+        if value not in self.unsafe:
+            return False
+        return not isinstance(choice, Select) or any(
+            constant_of(option) != -math.inf and self._may_be_large(option)
+            for option in (choice.a, choice.b)
         )
 
     def _region(self, operation: Operation) -> None:

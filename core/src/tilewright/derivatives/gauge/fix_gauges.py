@@ -78,12 +78,14 @@ class FixedGauges:
         undefined: values that have no meaning in the gauge that was chosen: a derivative that reads
             one of them is wrong.
         remarks: a line for each loop and row maximum.
+        normalizers: stored logarithms of sums, in whose gauge loops run: weights are at most 1.
     """
 
     constants: set[Value] = field(default_factory=set)
     values: dict[Value, Value] = field(default_factory=dict)
     undefined: set[Value] = field(default_factory=set)
     remarks: list[GaugeRemark] = field(default_factory=list)
+    normalizers: set[Value] = field(default_factory=set)
 
 
 def fix_gauges(module: Module, saved: Collection[str] = ()) -> FixedGauges:
@@ -142,6 +144,8 @@ def _fix_loops(chain: list[RescaledLoop], stores: list[Store], found: FixedGauge
     stored = stored_logarithm(last, stores, weights.effects)
     readers = {value: list(value.uses) for value in last.loop.results}
     gauge, normalized = _gauge(b, last, stored.store if stored is not None else None)
+    if normalized:
+        found.normalizers.add(gauge)
     sums: dict[Value, Value] = {}  # results of the loops as they were -> those of the new ones
     for link in chain:
         new = _in_one_gauge(b, link, gauge, _inits(b, link, sums, gauge))
