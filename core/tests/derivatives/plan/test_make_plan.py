@@ -235,6 +235,29 @@ def test_a_plan_serves_other_sizes_and_is_made_anew_where_a_condition_fails() ->
 
 
 @tw.jit
+def scale_rows_kernel(x_ptr, w_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    offsets = tl.program_id(0) * n + column
+    x = tl.load(x_ptr + offsets, mask=column < n, other=0.0)
+    w = tl.load(w_ptr + column, mask=column < n, other=0.0)
+    tl.store(out_ptr + offsets, x * w, mask=column < n)
+
+
+@pytest.mark.parametrize(("block", "programs"), [(1024, 4), (256, 1)])
+def test_programs_share_the_columns_of_partial_sums(block: int, programs: int) -> None:
+    rows, n = 21, block - 40
+    x, w, d_out = drawn(rows, n), drawn(n), drawn(rows, n, seed=1)
+    plan = Launch(
+        tw.vjp(scale_rows_kernel, outputs="out_ptr", wrt=("x_ptr", "w_ptr")),
+        (rows,),
+        (x, w, np.empty_like(x), n),
+        BLOCK=block,
+        d_out_ptr=d_out,
+    ).check({"d_x_ptr": d_out * w, "d_w_ptr": (d_out * x).sum(0)})
+    assert [str(kernel.grid[0]) for kernel in plan.kernels] == ["shares(grid[0])", str(programs)]
+
+
+@tw.jit
 def look_up_kernel(table_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     index = tl.load(index_ptr + offsets, mask=offsets < n, other=0)

@@ -47,12 +47,15 @@ from tilewright.derivatives.tiling.kernel_memory import KernelMemory, NoTilingEr
 from tilewright.derivatives.tiling.materialize import materialize
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import ScratchTile
+from tilewright.derivatives.tiling.split_tiles import split_tiles
 from tilewright.ir.core import Module
 from tilewright.ir.ops.memory import Store
 
 #: The fewest places that a program of a coarsened kernel takes, for a partial sum costs as much
 #: memory traffic as a place.
 _MINIMUM_PLACES = 8
+#: Elements of a row whose partial sums a program adds up.
+_PART = 256
 
 
 def make_plan(
@@ -299,10 +302,11 @@ class _Planner:
             coarse.scratch.update(buffers)
             summed = {self.inputs[name] for name in names if name in self.inputs}
             coarse.ways = {name: way for name, way in draft.ways.items() if name not in summed}
+            module, programs = split_tiles(made.combine, axis, _PART) or (made.combine, 1)
             combine = draft.derived(
-                made.combine,
+                module,
                 "adds up partial sums in a fixed order",
-                grid=_with(draft.grid, axis, FixedExtent(1)),
+                grid=_with(draft.grid, axis, FixedExtent(programs)),
             )
             combine.numbers.update({made.places: places_along, made.parts: shares})
             combine.scratch.update(buffers)

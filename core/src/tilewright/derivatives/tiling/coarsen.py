@@ -16,7 +16,7 @@ in each run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tilewright.derivatives.tile_memory import tile_at
 from tilewright.derivatives.tiling.grid_dependence import (
@@ -51,11 +51,14 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import NumPrograms
 from tilewright.ir.table import Effect
-from tilewright.ir.types import I32, I64, element_type
+from tilewright.ir.types import I1, I32, I64, TileType, element_type
 from tilewright.ir.verifier import verify
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
 from tilewright.passes.pipeline import run as run_passes
+
+#: Partial sums that an iteration of the kernel that adds them up loads.
+_PARTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +225,18 @@ class _Coarsening:
         zeros = [b.constant_like(tile.type, 0.0) for tile in tiles]
         body = Region([I32, *(tile.type for tile in tiles)], ["part"])
         with b.at_region(body):
-            part, *totals = body.arguments
-            number = self._number(b, part, parts)
-            loaded = [
-                b.load(tile_at(b, base, number, tile.type))
-                for base, tile in zip(bases, tiles, strict=True)
-            ]
-            b.yield_(add_up(b, totals, loaded))
-        bounds = (b.constant_like(I32, 0), parts, b.constant_like(I32, 1))
+            first, *totals = body.arguments
+            for number in range(_PARTS_AT_ONCE):  # whose loads are in flight at once
+                part = b.add(first, b.constant_like(I32, number)) if number else first
+                exists = b.cmp(part, parts, predicate="lt")
+                place = self._number(b, part, parts)
+                loaded = [
+                    _load_part(b, base, place, tile, exists)
+                    for base, tile in zip(bases, tiles, strict=True)
+                ]
+                totals = add_up(b, totals, loaded)
+            b.yield_(totals)
+        bounds = (b.constant_like(I32, 0), parts, b.constant_like(I32, _PARTS_AT_ONCE))
         made = b.region_op("for", *bounds, zeros, regions=[body])
         for addition, total in zip(self.additions, made.results, strict=True):
             write_total(b, addition, total, mapping, mode)
@@ -247,6 +254,16 @@ class _Coarsening:
             found = place
         assert found is not None
         return found
+
+
+def _load_part(b: Builder, base: Value, place: Value, tile: ScratchTile, exists: Value) -> Value:
+    """Append the load of a partial sum; zeros if it does not exist."""
+    pointer = tile_at(b, base, place, tile.type)
+    zero = b.constant_like(tile.type, 0.0)
+    if isinstance(tile.type, TileType):
+        exists = b.splat(exists, result=TileType(tile.type.shape, I1))
+    found: Value = b.load(pointer, mask=exists, other=zero)
+    return found
 
 
 def _has_effect(operation: Operation) -> bool:
