@@ -84,14 +84,27 @@ def example(name: str, kernel: str) -> Any:
     return getattr(loaded, kernel)
 
 
+BLOCKS = {"BLOCK_M": 16, "BLOCK_N": 16}
+MATMUL = {**BLOCKS, "BLOCK_K": 16}
+HEADS = {**BLOCKS, "HEAD": 16, "CAUSAL": True}
+GROUPED = {**MATMUL, "GROUP_M": 4, "ACTIVATION": "leaky_relu"}
+
+
 @pytest.mark.parametrize(
     ("name", "kernel", "constants", "outputs", "inputs"),
     [
         ("softmax", "softmax_kernel", {"BLOCK": 64}, "out_ptr", ("x_ptr",)),
         ("layer_norm", "layer_norm_kernel", {"BLOCK": 64}, "out_ptr", ("x_ptr", "weight_ptr")),
         ("vector_add", "add_kernel", {"BLOCK": 64}, "out_ptr", ("x_ptr", "y_ptr")),
+        ("matmul", "matmul_kernel", GROUPED, "c_ptr", ("a_ptr", "b_ptr")),
+        ("attention", "attention_kernel", HEADS, "out_ptr", ("q_ptr", "k_ptr", "v_ptr")),
+        ("split_k_matmul", "part_kernel", {**MATMUL, "SPLIT": 4}, "", ()),
+        ("split_k_matmul", "sum_kernel", {"SPLIT": 4, "BLOCK": 64}, "", ()),
+        ("attention_backward", "delta_kernel", {"BLOCK": 16, "HEAD": 16}, "", ()),
+        ("attention_backward", "keys_and_values_kernel", HEADS, "", ()),
+        ("attention_backward", "queries_kernel", HEADS, "", ()),
     ],
-    ids=["softmax", "layer norm", "add"],
+    ids=lambda value: value if isinstance(value, str) and value.endswith("_kernel") else "",
 )
 def test_examples_and_their_derivatives_compile_to_the_same(
     name: str, kernel: str, constants: dict[str, Any], outputs: str, inputs: tuple[str, ...]
@@ -103,14 +116,31 @@ def test_examples_and_their_derivatives_compile_to_the_same(
         else "*fp32"
         if parameter.endswith("_ptr")
         else "fp32"
-        if parameter == "eps"
+        if parameter in ("eps", "scale")
         else "i32"
         for parameter in function.arg_names
     }
     module = compile_function(function, signature, constants)
     check(module)
-    check(vjp(module, AdjointRequest((outputs,), inputs)))
-    check(jvp(module, TangentRequest(inputs, (outputs,))))
+    if outputs:
+        check(vjp(module, AdjointRequest((outputs,), inputs)))
+        check(jvp(module, TangentRequest(inputs, (outputs,))))
+
+
+def test_the_kernels_of_attentions_plan_compile_to_the_same() -> None:
+    kernel = example("attention", "attention_kernel")
+    q, k, v, out, *gradients = (np.zeros((2, 48, 16), np.float32) for _ in range(8))
+    lse = np.zeros((2, 48), np.float32)
+    saved = ("out_ptr", "lse_ptr")
+    adjoint = tw.vjp(kernel, outputs="out_ptr", wrt=("q_ptr", "k_ptr", "v_ptr"), saved=saved)
+    own = dict(zip(("d_out_ptr", "d_q_ptr", "d_k_ptr", "d_v_ptr"), gradients, strict=True))
+    arguments = (q, k, v, out, lse, 0.25, 48)
+    with tw.backend("reference"):
+        plan = adjoint.plan(*arguments, **HEADS, grid=(3, 2), **own)
+        text = adjoint.source(*arguments, **HEADS, grid=(3, 2), **own)
+    for planned in plan.kernels:
+        check(planned.module)
+        assert planned.module.kernel.name in kernels_in(text)
 
 
 @tw.jit
