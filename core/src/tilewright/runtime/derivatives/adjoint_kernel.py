@@ -20,6 +20,7 @@ from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, launched_value
 from tilewright.runtime.derivatives.compiled_plan import (
     CompiledPlan,
     programs_at_once,
@@ -27,9 +28,7 @@ from tilewright.runtime.derivatives.compiled_plan import (
 )
 from tilewright.runtime.derivatives.derivative_arguments import check_apart, copied_like, scalars_of
 from tilewright.runtime.derivatives.derivative_kernel import (
-    BoundLaunch,
     DerivativeKernel,
-    launched_value,
     request_text,
     require_parameter,
 )

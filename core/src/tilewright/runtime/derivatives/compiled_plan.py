@@ -21,12 +21,8 @@ from tilewright.passes.clone import clone_module
 from tilewright.plugins.manifest import Device
 from tilewright.runtime.arguments.array_checks import is_contiguous, layout_of
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.derivatives.derivative_kernel import (
-    BoundLaunch,
-    DerivativeKernel,
-    DerivedPlan,
-    request_text,
-)
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, DerivedPlan
+from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel, request_text
 from tilewright.runtime.derivatives.scalar_slices import ScalarSlice, depends_on_scalars_alone
 from tilewright.runtime.derivatives.tape_memory import TapeMemory, bytes_like
 

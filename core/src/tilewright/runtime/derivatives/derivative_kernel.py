@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.forks import setting_up
@@ -14,7 +14,7 @@ from tilewright.ir.core import Module
 from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.compile import compile_kernel
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.compiler.specialize import value_picker
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch
 from tilewright.runtime.derivatives.derivative_arguments import (
     OwnParameters,
     check_layouts,
@@ -29,28 +29,6 @@ from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.launch.kernel_interface import KernelInterface
 from tilewright.runtime.preparation import Preparation
 from tilewright.runtime.storage.artifact import Artifact
-
-
-class BoundLaunch(NamedTuple):
-    """A launch of a derivative, bound.
-
-    Attributes:
-        bound: the kernel's arguments, in the order of its parameters.
-        named: the same by name.
-        grid: its sizes.
-        own: the derivative's own arguments, by name.
-        kinds: those of ``own``.
-        originals: argument of ``own`` -> the kernel's argument that it is about, and its kind.
-        selected: the kernel's selection.
-    """
-
-    bound: tuple[Any, ...]
-    named: Mapping[str, Any]
-    grid: tuple[int, int, int]
-    own: Mapping[str, Any]
-    kinds: tuple[Any, ...]
-    originals: Mapping[str, tuple[Any, Any]]
-    selected: Selected
 
 
 class DerivativePreparation(Preparation):
@@ -354,48 +332,11 @@ def require_parameter(kernel: Any, role: str, name: str) -> None:
         )
 
 
-class DerivedPlan:
-    """A compiled derivative, and the order of its arguments.
-
-    Attributes:
-        kernel: the compiled kernel.
-        own: the parameters after the kernel's.
-    """
-
-    def __init__(self, kernel: CompiledKernel, launch: BoundLaunch) -> None:
-        converters = launch.selected.signature.converters
-        self.kernel, self._pick = kernel, value_picker(converters)
-        self.own = kernel.parameters[len(converters) :]
-
-    def __call__(
-        self,
-        launch: BoundLaunch,
-        own: Mapping[str, Any],
-        grid: tuple[int, int, int] | None = None,
-    ) -> None:
-        """Launch with the values of the parameters after the kernel's, by name.
-
-        Args:
-            grid: the launch's if None.
-        """
-        grid = launch.grid if grid is None else grid
-        if 0 in grid:
-            return
-        values = (*self._pick(launch.bound), *(own[parameter.name] for parameter in self.own))
-        self.kernel.run(grid, None, values)
-
-
 def _original(value: Any, kind: Any, items: tuple[int, ...]) -> tuple[Any, Any]:
     """Return an argument, or an item of a tuple, and its kind."""
     for item in items:
         value, kind = value[item], kind[item + 1]
     return value, kind
-
-
-def launched_value(value: Any, kind: Any) -> Any:
-    """Return what a launcher takes for an argument of a kind."""
-    convert = getattr(kind, "convert", None)
-    return value if convert is None else convert(value)
 
 
 def request_text(**parts: Any) -> str:

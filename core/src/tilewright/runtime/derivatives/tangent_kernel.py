@@ -11,14 +11,9 @@ from tilewright.derivatives.forward_mode import jvp as tangents_of
 from tilewright.errors import LaunchError
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, DerivedPlan, launched_value
 from tilewright.runtime.derivatives.derivative_arguments import kinds_of_own, taken
-from tilewright.runtime.derivatives.derivative_kernel import (
-    BoundLaunch,
-    DerivativeKernel,
-    DerivedPlan,
-    launched_value,
-    request_text,
-)
+from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel, request_text
 from tilewright.runtime.derivatives.derived_source import DerivedSource, SourceKernel
 from tilewright.runtime.derivatives.tangent_policy import TangentPolicy
 

@@ -16,7 +16,7 @@ from tilewright.plugins.manifest import Parameter
 from tilewright.runtime.arguments.array_protocols import ArrayView, is_numpy_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.arguments.device_bytes import SavedBytes, memory_of, zeroed_beside
-from tilewright.runtime.derivatives.derivative_kernel import BoundLaunch, DerivedPlan
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, DerivedPlan
 from tilewright.runtime.derivatives.scalar_slices import ScalarSlice
 
 

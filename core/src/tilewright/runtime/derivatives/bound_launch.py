@@ -1,0 +1,72 @@
+"""Launches of derivatives, bound, and the compiled kernels that take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tilewright.runtime.compiler.selection import Selected
+from tilewright.runtime.compiler.specialize import value_picker
+from tilewright.runtime.launch.compiled_kernel import CompiledKernel
+
+
+class BoundLaunch(NamedTuple):
+    """A launch of a derivative, bound.
+
+    Attributes:
+        bound: the kernel's arguments, in the order of its parameters.
+        named: the same by name.
+        grid: its sizes.
+        own: the derivative's own arguments, by name.
+        kinds: those of ``own``.
+        originals: argument of ``own`` -> the kernel's argument that it is about, and its kind.
+        selected: the kernel's selection.
+    """
+
+    bound: tuple[Any, ...]
+    named: Mapping[str, Any]
+    grid: tuple[int, int, int]
+    own: Mapping[str, Any]
+    kinds: tuple[Any, ...]
+    originals: Mapping[str, tuple[Any, Any]]
+    selected: Selected
+
+
+class DerivedPlan:
+    """A compiled derivative, and the order of its arguments.
+
+    Attributes:
+        kernel: the compiled kernel.
+        own: the parameters after the kernel's.
+    """
+
+    def __init__(self, kernel: CompiledKernel, launch: BoundLaunch) -> None:
+        converters = launch.selected.signature.converters
+        self.kernel, self._pick = kernel, value_picker(converters)
+        self.own = kernel.parameters[len(converters) :]
+
+    def __call__(
+        self,
+        launch: BoundLaunch,
+        own: Mapping[str, Any],
+        grid: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Launch with the values of the parameters after the kernel's, by name.
+
+        Args:
+            grid: the launch's if None.
+        """
+        grid = launch.grid if grid is None else grid
+        if 0 in grid:
+            return
+        values = (*self._pick(launch.bound), *(own[parameter.name] for parameter in self.own))
+        self.kernel.run(grid, None, values)
+
+
+def launched_value(value: Any, kind: Any) -> Any:
+    """Return what a launcher takes for an argument of a kind."""
+    convert = getattr(kind, "convert", None)
+    return value if convert is None else convert(value)
+
+
+__all__ = ["BoundLaunch", "DerivedPlan", "launched_value"]
