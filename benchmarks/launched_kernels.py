@@ -54,3 +54,10 @@ def guessed_tuned(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr, FLAG: tl.co
 @tw.jit
 def described(a, b, c, n, m):
     pass
+
+
+@tw.jit
+def doubled(a, b, c, d, e, n, m, k, s, t, BLOCK: tl.constexpr):
+    """The kernel of which derivatives are launched: a gradient of all of ``a``."""
+    at = tl.arange(0, BLOCK)
+    tl.store(b + at, 2 * tl.load(a + at))

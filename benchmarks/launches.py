@@ -1,10 +1,10 @@
 """Measure the host time of launches, each relative to a plain launch of the same kernel.
 
 Launches are autotuned, with heuristics, with both, with keyword arguments, from a kept launcher,
-and with three tensor descriptors that are created for each call. The kernel is empty and takes five
-tensors, five integers and two constants. Each library runs in a process of its own; the processes
-alternate, and the minimum counts. ``--device cuda`` measures on a GPU and includes Triton, which
-does not support CPUs.
+with three tensor descriptors that are created for each call, and of derivatives. The kernel is
+empty, but for derivatives, and takes five tensors, five integers and two constants. Each library
+runs in a process of its own; the processes alternate, and the minimum counts. ``--device cuda``
+measures on a GPU and includes Triton, which does not support CPUs.
 """
 
 from __future__ import annotations
@@ -74,6 +74,15 @@ def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
         return from_tensor(a, [16, 16]), from_tensor(b, [16, 16]), from_tensor(c, [16, 16])
 
     kept_descriptors = made()
+    derivatives: dict[str, Callable[[], Any]] = {}
+    if library == "tilewright":
+        adjoint = module.vjp(kernels.doubled, outputs="b", wrt="a")
+        double = module.jvp(kernels.doubled, inputs="a", outputs="b")
+        arguments = (a, b, c, d, e, n, m, k, s, t)
+        derivatives = {
+            "vjp": lambda: adjoint[(1,)](*arguments, BLOCK=4096, d_b=d, d_a=e),
+            "jvp": lambda: double[(1,)](*arguments, BLOCK=4096, t_a=d, t_b=e),
+        }
     return {
         "plain": lambda: kernels.plain[(1,)](a, b, c, d, e, n, m, k, s, t, BLOCK=64, FLAG=False),
         "plain, grid of a function": lambda: kernels.plain[grid](
@@ -101,6 +110,7 @@ def calls(library: str, device: str) -> dict[str, Callable[[], Any]]:
         "three kept descriptors": lambda: kernels.described[(1,)](*kept_descriptors, n, m),
         "three descriptors made": made,
         "three descriptors made and launched": lambda: kernels.described[(1,)](*made(), n, m),
+        **derivatives,
     }
 
 
@@ -166,6 +176,8 @@ def main() -> None:
             f"{name:38}"
             + "".join(
                 f"{best[library][name]:16.2f}{best[library][name] / best[library]['plain']:10.2f}"
+                if name in best[library]
+                else f"{'':26}"
                 for library in libraries
             )
         )
