@@ -65,6 +65,8 @@ class AdjointRequest:
         prefix: begins the names of the adjoint's parameters.
         keep_calls: leave calls of functions that have a derivative of their own, so that the
             adjoint can be differentiated again.
+        disjoint: arguments of ``wrt`` of which no two programs, and no two lanes of one load, load
+            one element, as the caller promises; for plans.
     """
 
     outputs: tuple[str, ...]
@@ -75,6 +77,7 @@ class AdjointRequest:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prefix: str = "d_"
     keep_calls: bool = False
+    disjoint: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright.derivatives.analysis.write_modes import WriteMode, write_modes
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs, vjp
+from tilewright.errors import DefinitionError
 from tilewright.frontend.compile import compile_function
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Region, Value
@@ -342,3 +343,40 @@ def test_random_addresses_that_are_proven_apart_are() -> None:
             programs += access.gradient("atomic", own) > 0
         assert programs.max() <= 1, seed
     assert all(count > 2 for count in modes.values()), modes
+
+
+@tw.jit
+def permuted(x, index, out, BLOCK: tl.constexpr, TWICE: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = x + tl.load(index + at)
+    v = tl.load(here)
+    if TWICE:
+        for i in range(2):
+            v += tl.load(here, mask=at % 2 == i, other=0.0)
+    tl.store(out + at, v * v)
+
+
+@pytest.mark.parametrize(("twice", "way", "factor"), [(False, "store", 1), (True, "add", 4)])
+def test_a_promise_that_programs_are_apart_takes_the_place_of_a_proof(
+    twice: bool, way: str, factor: int
+) -> None:
+    rng = np.random.default_rng(0)
+    x, index = rng.normal(size=64).astype(np.float32), rng.permutation(64).astype(np.int32)
+    out, dx, ones = np.empty_like(x), np.full_like(x, np.nan), np.ones_like(x)
+    arguments, named = (x, index, out, 16, twice), {"d_out": ones, "d_x": dx}
+    with tw.backend("reference"):
+        plain = tw.vjp(permuted, outputs="out", wrt="x", deterministic=True)
+        with pytest.raises(tw.DerivativeError, match="its address is not affine"):
+            plain[(4,)](*arguments, **named)
+        promised = tw.vjp(permuted, outputs="out", wrt="x", deterministic=True, disjoint="x")
+        promised[(4,)](*arguments, **named)
+        plan = promised.plan(*arguments, grid=(4,), **named)
+    np.testing.assert_allclose(dx, 2 * x * factor, rtol=1e-6)
+    note = plan.inputs["x"]
+    assert note.way == way
+    assert note.why.startswith("assumed because of disjoint: one program alone loads each element")
+
+
+def test_promises_are_of_inputs() -> None:
+    with pytest.raises(DefinitionError, match="disjoint names 'index', which wrt does not"):
+        tw.vjp(permuted, outputs="out", wrt="x", disjoint="index")

@@ -24,7 +24,7 @@ from tilewright.derivatives.analysis.block_coordinates import block_coordinates
 from tilewright.derivatives.kernel_arguments import named_arguments, normalized
 from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.ops.arithmetic import ProgramId
-from tilewright.ir.ops.control import While
+from tilewright.ir.ops.control import LOOPS, While
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load
 from tilewright.ir.table import Effect, Trait
 from tilewright.passes.analysis.affine_forms import ONE
@@ -58,10 +58,16 @@ class WriteMode:
         return WriteMode("atomic", f"the arguments do not satisfy {missing}")
 
 
-def write_modes(module: Module, wrt: Iterable[str]) -> dict[str, WriteMode]:
+def write_modes(
+    module: Module, wrt: Iterable[str], disjoint: Collection[str] = ()
+) -> dict[str, WriteMode]:
     """Return how the cotangents of arguments may be written, by name.
 
     Those of floats are added to atomically.
+
+    Args:
+        disjoint: arguments of which no two programs, and no two lanes of one load, load one
+            element, as the caller promises.
 
     Raises:
         DerivativeError: the kernel has no such argument.
@@ -69,7 +75,27 @@ def write_modes(module: Module, wrt: Iterable[str]) -> dict[str, WriteMode]:
     kernel = normalized(module).kernel
     arguments = named_arguments(kernel, wrt, "wrt", scalars=True)
     addresses, digits = Addresses(), AddressDigits(kernel)
-    return {value.name: _mode(kernel, value, addresses, digits) for value in arguments}
+    found = {value.name: _mode(kernel, value, addresses, digits) for value in arguments}
+    for value in arguments:
+        if value.name in disjoint and not _is_unconditional(found[value.name]):
+            found[value.name] = _assumed(kernel, value, addresses)
+    return found
+
+
+def _is_unconditional(mode: WriteMode) -> bool:
+    return mode.mode != "atomic" and () in mode.alternatives
+
+
+def _assumed(kernel: Function, argument: Value, addresses: Addresses) -> WriteMode:
+    """Return the mode of an argument whose elements programs share with nobody."""
+    loads = [
+        operation
+        for operation in kernel.walk()
+        if _reads(operation) and argument in addresses.arguments(operation.operands[0])
+    ]
+    is_once = len(loads) == 1 and not any(isinstance(op, LOOPS) for op in loads[0].ancestors())
+    why = "assumed because of disjoint: one program alone loads each element"
+    return WriteMode("store" if is_once else "add", why + (", once" if is_once else ""))
 
 
 def _mode(

@@ -163,7 +163,7 @@ class _Planner:
     def _modes(self, module: Module, grid: Grid) -> dict[str, str]:
         """Return how the adjoint of a kernel may write the gradients of inputs."""
         modes = {}
-        for name, mode in write_modes(module, self.request.wrt).items():
+        for name, mode in write_modes(module, self.request.wrt, self.request.disjoint).items():
             held = self._held(mode, grid, {})
             modes[name], self.why[name] = self._written(held.mode), held.why
         return modes

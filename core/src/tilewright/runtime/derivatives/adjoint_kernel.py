@@ -14,7 +14,7 @@ from tilewright.derivatives.plan.make_plan import make_plan
 from tilewright.derivatives.plan.recomputed_values import written_floats
 from tilewright.derivatives.refusals import DerivativeError
 from tilewright.derivatives.reverse_mode import AdjointRequest, consumed_outputs
-from tilewright.errors import LaunchError
+from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.forks import setting_up
 from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
@@ -56,6 +56,7 @@ class AdjointKernel(DerivativeKernel):
         deterministic: bool,
         tape: bool,
         tape_limit: int,
+        disjoint: tuple[str, ...],
         prefix: str,
     ) -> None:
         roles = {"outputs": outputs, "wrt": wrt}
@@ -65,6 +66,15 @@ class AdjointKernel(DerivativeKernel):
         self.outputs, self.wrt, self.saved = outputs, wrt, saved
         self.accumulate, self.deterministic = accumulate, deterministic
         self.tape, self.tape_limit = tape, tape_limit
+        for name in disjoint:
+            if name not in wrt:
+                raise DefinitionError(
+                    with_help(
+                        f"disjoint names {name!r}, which wrt does not: it is ({', '.join(wrt)})",
+                        similar(name, wrt),
+                    )
+                )
+        self.disjoint = disjoint
 
     @property
     def record_mark(self) -> str:
@@ -74,6 +84,7 @@ class AdjointKernel(DerivativeKernel):
             saved=self.saved,
             accumulate=self.accumulate,
             deterministic=self.deterministic,
+            disjoint=self.disjoint,
         )
 
     def plan(self, *args: Any, grid: Any, **keywords: Any) -> AdjointPlan:
@@ -161,6 +172,7 @@ class _AdjointPlans:
             parameters.elements,
             parameters.facts,
             kernel.prefix,
+            disjoint=kernel.disjoint,
         )
         self._plans: list[AdjointPlan] = []
         self._compiled: dict[AdjointPlan, CompiledPlan] = {}
@@ -256,6 +268,7 @@ def vjp(
     deterministic: bool = False,
     tape: bool = True,
     tape_limit: int = TAPE_LIMIT,
+    disjoint: str | Sequence[str] = (),
     prefix: str = "d_",
 ) -> AdjointKernel:
     """Derive the adjoint of a kernel: reverse mode.
@@ -294,6 +307,9 @@ def vjp(
         deterministic: refuse the inputs whose gradients would be added to atomically.
         tape: whether loops may take memory.
         tape_limit: bytes that the loops of a launch may take.
+        disjoint: inputs of which no two programs, and no two lanes of one load, load one element,
+            as you promise, where addresses do not prove it (loaded indices, permutations): their
+            gradients are written without atomics. They are wrong where that does not hold.
         prefix: begins the names of the arguments of cotangents.
 
     Raises:
@@ -312,5 +328,6 @@ def vjp(
         deterministic=deterministic,
         tape=tape,
         tape_limit=tape_limit,
+        disjoint=names(disjoint),
         prefix=prefix,
     )
