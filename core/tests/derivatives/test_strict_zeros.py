@@ -44,3 +44,32 @@ def test_other_quotients_of_exponentials_are_strict() -> None:
     )
     adjoint = vjp(parse_module(text), AdjointRequest(("out",), ("x",)))
     assert "select" in print_module(adjoint, locations=False)
+
+
+ROW = """tilewright.ir 1.0
+kernel @k(%x: ptr<f32>, %out: ptr<f32>, %eps: f32) {
+  %i = arange {start = 0, end = 4} : tile<4xi32>
+  %xs = splat %x : tile<4xptr<f32>>
+  %ps = addptr %xs, %i : tile<4xptr<f32>>
+  %a = load %ps : tile<4xf32>
+  %q = mul %a, %a : tile<4xf32>
+  %s = reduce %q {axis = 0} : f32 combine(%l: f32, %r: f32) {
+    %t = add %l, %r : f32
+    yield %t
+  }
+  %e = add STATISTIC, %eps : f32
+  %n = rsqrt %e : f32
+  %w = splat %n : tile<4xf32>
+  %y = mul %a, %w : tile<4xf32>
+  %os = splat %out : tile<4xptr<f32>>
+  %qs = addptr %os, %i : tile<4xptr<f32>>
+  store %qs, %y
+  return
+}"""
+
+
+@pytest.mark.parametrize(("statistic", "is_strict"), [("%s", False), ("%eps", True)])
+def test_a_statistic_of_all_lanes_is_taken_for_finite(statistic: str, is_strict: bool) -> None:
+    module = parse_module(ROW.replace("STATISTIC", statistic))
+    adjoint = vjp(module, AdjointRequest(("out",), ("x",)))
+    assert ("select" in print_module(adjoint, locations=False)) is is_strict

@@ -95,7 +95,8 @@ class Finiteness:
         if isinstance(operation, Call):
             self._sources.add(operation)
             return True
-        if operation.name in _SINGULAR and not _SINGULAR[operation.name](operation):
+        is_singular = operation.name in _SINGULAR and not _SINGULAR[operation.name](operation)
+        if is_singular and not _is_statistic(operation.result):
             self._sources.add(operation)
             return True
         return Trait.ACCESS not in operation.spec.traits and any(
@@ -130,6 +131,22 @@ class Finiteness:
             self.unsafe.update(filter(is_float, operation.results))
             for region in operation.regions:
                 self.unsafe.update(filter(is_float, region.arguments))
+
+
+def _is_statistic(value: Value, depth: int = _DEPTH) -> bool:
+    """Return whether a value is computed from sums and maxima over all lanes of a tile.
+
+    Then it is one value of all lanes, and where it is not finite, neither is what the kernel
+    stores.
+    """
+    operation = value.definition
+    if depth == 0 or operation is None or isinstance(value.type, TileType):
+        return False
+    if isinstance(operation, Reduce):
+        return True
+    return operation.spec.elementwise and any(
+        _is_statistic(operand, depth - 1) for operand in operation.operands
+    )
 
 
 def _is_finite_constant(value: Value) -> bool:
