@@ -11,6 +11,7 @@ from source_round_trip import color, compiled, round_trip
 from tilewright.frontend.compile import compile_function
 from tilewright.frontend.source.module_source import source_of_kernels, source_of_module
 from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
 from tilewright.passes.pipeline import run as run_passes
 
 
@@ -67,6 +68,36 @@ def test_branches_and_loops_are_plain_assignments() -> None:
             value = value * 3 + 1
         count = count + 1
     tl.store(i, count)
+"""
+    )
+
+
+def test_accumulators_without_a_name_are_called_by_what_they_are_stored_to() -> None:
+    module = parse_module(
+        """tilewright.ir 1.0
+
+kernel @k(%x: ptr<f32>, %d_x_ptr: ptr<f32>, %n: i32) {
+  %0 = constant 0 : i32
+  %1 = constant 1 : i32
+  %2 = constant 0.0 : f32
+  %3 = for %0, %n, %1, inits=[%2] : f32 body(%i: i32, %4: f32) {
+    %5 = addptr %x, %i : ptr<f32>
+    %6 = load %5 : f32
+    %7 = add %4, %6 : f32
+    yield %7
+  }
+  store %d_x_ptr, %3
+  return
+}
+"""
+    )
+    assert source_of_module(module).partition('    """\n')[2] == (
+        """\
+    d_x = 0.0
+    for i in range(n):
+        x_1 = tl.load(x + i)
+        d_x = d_x + x_1
+    tl.store(d_x_ptr, d_x)
 """
     )
 

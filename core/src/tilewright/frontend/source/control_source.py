@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from tilewright.frontend.source.expression_text import (
     SourceExpression,
@@ -13,7 +14,7 @@ from tilewright.frontend.source.expression_text import (
 from tilewright.frontend.source.function_writer import SourceWriter, region_of
 from tilewright.frontend.source.operand_forms import exact, loose, tensor_of_constant
 from tilewright.frontend.source.source_rows import SourceForm, written
-from tilewright.frontend.source.value_names import name_hint
+from tilewright.frontend.source.value_names import name_hint, stored_name
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.control import Call, For, If
 from tilewright.ir.types import I32, IntType, Type
@@ -158,7 +159,7 @@ def _leaves_nothing(writer: SourceWriter, region: Region, names: Sequence[str]) 
 def _for(writer: SourceWriter, operation: For) -> None:
     (body,) = operation.regions
     variable, carried = body.arguments[0], body.arguments[1:]
-    names = carry(writer, operation, operation.inits, carried)
+    names = carry(writer, operation, operation.inits, carried, operation.results)
     counter = writer.new_name(variable.name or "i", body)
     writer.bind(variable, counter)
     writer.line(f"for {counter} in {_range_text(writer, operation)}:")
@@ -180,6 +181,7 @@ def carry(
     operation: Operation,
     inits: Sequence[Value],
     arguments: Sequence[Value],
+    results: Sequence[Value] = (),
 ) -> list[str]:
     """Assign the first values of what a loop carries, and return the variables.
 
@@ -188,11 +190,13 @@ def carry(
     """
     names: list[str] = []
     fresh: list[tuple[str, Value]] = []
-    for init, argument in zip(inits, arguments, strict=True):
+    for init, argument, result in zip_longest(inits, arguments, results[: len(inits)]):
         name = writer.names.get(init)
         if name is None or not _may_reuse(writer, operation, init, name):
             named = argument if argument.name else init
-            name = writer.new_name(name_hint(named), operation.parent if named.name else None)
+            stored = None if named.name or result is None else stored_name(result)
+            region = operation.parent if named.name else None
+            name = writer.new_name(stored or name_hint(named), region)
             fresh.append((name, init))
         names.append(name)
         writer.bind(argument, name)

@@ -7,10 +7,17 @@ import re
 from collections.abc import Iterable
 
 from tilewright.ir.core import Operation, Value
-from tilewright.ir.ops.arithmetic import Addptr, Cmp, ProgramId
+from tilewright.ir.ops.arithmetic import Addptr, Cast, Cmp, ProgramId
 from tilewright.ir.ops.control import Reduce, Scan
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import DescriptorLoad, Load
+from tilewright.ir.ops.memory import (
+    AtomicRmw,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorStore,
+    Load,
+    Store,
+)
 from tilewright.ir.types import PointerType, TileType, element_type
 
 #: Names that the text reads as something else.
@@ -46,16 +53,33 @@ def name_hint(value: Value) -> str:
     """Return a name for a value: its own, else one after what it is."""
     if value.name:
         return value.name.partition("#")[0]
-    definition = value.definition
-    if definition is None:
-        return "x"
-    return _hint_of(definition, value)
+    stored, definition = stored_name(value), value.definition
+    if stored is not None:
+        return stored
+    return "x" if definition is None else _hint_of(definition, value)
+
+
+def stored_name(value: Value) -> str | None:
+    """Return the name of the memory to which a value goes, if that is all it is for."""
+    if len(value.uses) != 1:
+        return None
+    (user,) = value.uses
+    if isinstance(user, Cast):
+        return stored_name(user.result)
+    if not isinstance(user, Store | AtomicRmw | DescriptorStore | DescriptorReduce):
+        return None
+    root = memory_root(user.operands[0]) if user.value is value else None
+    return None if root is None else _without_suffix(root)
+
+
+def _without_suffix(name: str) -> str:
+    return name.removesuffix("_ptr").removesuffix("_desc")
 
 
 def _hint_of(operation: Operation, value: Value) -> str:
     if isinstance(operation, Load | DescriptorLoad):
         root = memory_root(operation.operands[0])
-        return "value" if root is None else root.removesuffix("_ptr").removesuffix("_desc")
+        return "value" if root is None else _without_suffix(root)
     if isinstance(operation, Addptr):
         root = memory_root(operation.pointer)
         name = "pointer" if root is None else root.removesuffix("_ptr")
