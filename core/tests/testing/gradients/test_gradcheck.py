@@ -62,6 +62,22 @@ def test_numbers_strided_arrays_and_arguments_by_name() -> None:
     assert check.type == "f64"
 
 
+@tw.jit
+def multiplied(x, factor, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at) * tl.load(factor))
+
+
+def test_an_array_without_axes() -> None:
+    x, out, _ = arrays(16)
+    factor = np.array(0.5, np.float32)
+    check = tw.testing.gradcheck(
+        multiplied, (1,), x, factor, out, BLOCK=16, outputs="out", wrt=("x", "factor")
+    )
+    assert check, check
+    assert check.dot > 0 or check.difference > 0
+
+
 def test_descriptors() -> None:
     x, out, _ = (tw.TensorDescriptor(array, [8, 16], [16, 1], [8, 16]) for array in arrays(8, 16))
     assert tw.testing.gradcheck(blocks, (1,), x, out, outputs="out", wrt="x").type == "f64"
@@ -92,6 +108,21 @@ def test_forward_mode_is_blamed_on_an_output_and_an_input() -> None:
     assert blame.found == pytest.approx(0.5 * np.cos(v) * v)
     assert blame.expected == pytest.approx(0.5 * (np.cos(v) * v + np.sin(v)), rel=1e-6)
     assert f"d out[{blame.index[0]}] / d x[{blame.index[0]}] is" in str(check)
+
+
+@tw.jit
+def magnitudes(x, out, SLOPE: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    v = tl.load(x + at)
+    tl.store(out + at, tl.where(v > 0, v, SLOPE * v))
+
+
+def test_a_derivative_at_a_kink_is_one_of_either_side() -> None:
+    x, out, _ = arrays(64, type_=np.float64)
+    x[[3, 40, 41, 42, 60]] = 1e-9, -1e-9, 1e-9, 0.0, 1e-9
+    check = tw.testing.gradcheck(magnitudes, (1,), x, out, -1.0, 64, outputs="out", wrt="x")
+    assert check, check
+    assert check.difference < 1e-6
 
 
 def test_reverse_mode_is_blamed_on_each_element(monkeypatch: pytest.MonkeyPatch) -> None:

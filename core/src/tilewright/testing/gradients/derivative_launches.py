@@ -97,8 +97,10 @@ class DerivativeLaunches:
         """Return the tangents of the outputs along a direction of one input."""
         arguments = self._arguments.copy()
         own = {f"t_{output}": empty_like(arguments[output]) for output in self._outputs}
-        moved: Any = float(along) if along.shape == () else empty_like(arguments[name])
-        if along.shape != ():
+        is_array = isinstance(arguments[name], np.ndarray)
+        moved: Any = None if is_array else float(along)
+        if is_array:
+            moved = empty_like(arguments[name])
             moved[...] = along
         passed = {
             one: arguments.like(one.removeprefix("t_"), array)

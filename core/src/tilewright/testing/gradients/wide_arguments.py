@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.runtime.arguments.array_checks import layout_of
-from tilewright.runtime.arguments.array_protocols import address_of
+from tilewright.runtime.arguments.array_protocols import address_of, is_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.testing.compare import as_array
 
@@ -95,7 +95,7 @@ def _converted(value: Any, memory: dict[Any, Any], widen: bool) -> Any:
     if isinstance(value, TensorDescriptor):
         base = _converted(value.base, memory, widen)
         return TensorDescriptor(base, value.shape, value.strides, value.block_shape, value.padding)
-    if not hasattr(value, "shape") or not hasattr(value, "dtype") or value.shape == ():
+    if not is_array(value):
         return value
     place = (address_of(value), str(value.dtype), layout_of(value))
     if place not in memory:
@@ -109,5 +109,6 @@ def _copied(value: Any, type_: Any) -> Any:
     if array.dtype.kind != "f":
         return array.copy()
     copy = empty_like(array, type_ or array.dtype)
-    copy[...] = array
+    with np.errstate(invalid="ignore"):
+        copy[...] = array
     return copy
