@@ -14,7 +14,7 @@ from tilewright.testing.gradients.derivative_launches import DerivativeLaunches
 from tilewright.testing.gradients.gradient_report import LISTED, Blame, GradientCheck
 
 Array = NDArray[np.float64]
-#: How often elements at kinks are left out of a direction, a few each time.
+#: How often elements at kinks are excluded from a direction, a few each time.
 _ROUNDS = 8
 #: The elements of an input that a direction moves, by their flat indices.
 _Elements = NDArray[np.int64]
