@@ -11,6 +11,8 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.derivatives.plan.coverage import StoredElements
+from tilewright.derivatives.plan.grid_extents import LaunchFacts, Shares
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "examples"))
 
@@ -299,3 +301,39 @@ def test_narrow_floats_are_summed_in_f32() -> None:
     assert (d_b == d_y.sum(axis=0, dtype="f8").astype("f2")).all()
     plan = adjoint.plan(x, b, y, N=n, grid=(rows,), d_y_ptr=d_y, d_b_ptr=d_b)
     assert ways_of(plan) == {"b_ptr": "partial"}
+
+
+# ---- mutants
+
+
+def _one_iteration_fewer(facts: LaunchFacts, extent: Any) -> int:
+    return iterations(facts, extent) - 1
+
+
+def _one_program_fewer(facts: LaunchFacts, extent: Any) -> int:
+    found = evaluated(facts, extent)
+    return max(1, found - 1) if isinstance(extent, Shares) else found
+
+
+iterations, evaluated = LaunchFacts._iterations, LaunchFacts._evaluated
+
+
+def test_a_grid_of_one_iteration_fewer_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of the last iteration get no gradient."""
+    monkeypatch.setattr(LaunchFacts, "_iterations", _one_iteration_fewer)
+    with pytest.raises(AssertionError, match="d_k_ptr"):
+        test_attention_is_row_sums_and_keys_and_queries(causal=False)
+
+
+def test_any_number_of_programs_shares_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LaunchFacts, "_evaluated", _one_program_fewer)
+    scaled = Scaled()
+    scaled.launch.check(scaled.expected)
+
+
+def test_stores_that_are_counted_twice_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array that is taken for written as a whole keeps the poison in the rest."""
+    monkeypatch.setattr(LaunchFacts, "_iterations", _one_iteration_fewer)
+    monkeypatch.setattr(StoredElements, "count", lambda self, sizes, numbers: 2 * 75 * 16)
+    with pytest.raises(AssertionError, match="nan"):
+        test_attention_is_row_sums_and_keys_and_queries(causal=False)
