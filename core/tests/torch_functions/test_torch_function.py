@@ -235,3 +235,23 @@ def test_wrong_calls_are_refused() -> None:
     with pytest.raises(LaunchError, match="may store to 'out', which an operator does not change"):
         in_place = tilewright.torch.function(gated, outputs={}, grid=one_axis)
         in_place(x, x, x.detach().clone(), 370, BLOCK=128)
+
+
+@tw.autotune([tw.Config({"BLOCK": block}) for block in (64, 256)], key=["n"])
+@tw.jit
+def tuned_wave(x, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    a = tl.load(x + offsets, mask=mask)
+    tl.store(out + offsets, tl.sin(a) * a, mask=mask)
+
+
+def test_tuned_kernels_are_functions() -> None:
+    wave = tilewright.torch.function(
+        tuned_wave, outputs={"out": like("x")}, wrt="x", grid=one_axis, name="test_wave"
+    )
+    x = random(1000, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad(wave(x, 1000).sum(), x, create_graph=True)
+    torch.testing.assert_close(gradient, x.sin() + x * x.cos())
+    (second,) = torch.autograd.grad(gradient.sum(), x)
+    torch.testing.assert_close(second, 2 * x.cos() - x * x.sin())
