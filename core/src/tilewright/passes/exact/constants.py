@@ -82,6 +82,7 @@ def _to_bits(value: float, bits: int) -> float:
     return math.ldexp(round(math.ldexp(significand, bits)), exponent - bits)
 
 
+@functools.lru_cache(maxsize=1024)
 def payload_of_constant(value: float, ring: Ring) -> int:
     """Return the payload of a constant or of a float argument.
 

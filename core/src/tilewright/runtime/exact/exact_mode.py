@@ -168,9 +168,11 @@ class _Converter:
         self._type = None if parameter_type.startswith("desc") else parse_type(parameter_type)
 
     def __call__(self, value: Any, shadows: Shadows) -> Any:
+        if type(value) is int:
+            return value
         if isinstance(value, TensorDescriptor):
             return self._descriptor(value, shadows)
-        if is_array(value):
+        if type(value) is not float and is_array(value):
             return self._array(value, shadows)
         if isinstance(self._type, IntType) and not isinstance(value, bool | int):
             try:

@@ -28,9 +28,14 @@ _EXPONENTS = 1200
 def float_type(array: Any) -> FloatType | None:
     """The element type of an array of floats; None for another array."""
     try:
-        found = parse_type(IR_TEXT[dtype_text(array.dtype)])
+        return _float_type_of(dtype_text(array.dtype))
     except (ArgumentError, KeyError, ValueError, TypeError):
         return None
+
+
+@functools.cache
+def _float_type_of(dtype: str) -> FloatType | None:
+    found = parse_type(IR_TEXT[dtype])
     return found if isinstance(found, FloatType) else None
 
 

@@ -11,6 +11,8 @@ from tilewright.runtime.arguments.array_protocols import address_of, is_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 
 Operations = frozenset[Uninterpreted]
+#: The types of most arguments that are no arrays.
+_NUMBERS = frozenset((int, float, bool))
 
 
 class _Range(NamedTuple):
@@ -72,7 +74,8 @@ class LaunchReports(list[ExactReport]):
         arrays = {
             position: array
             for position, value in enumerate(values)
-            if is_array(array := value.base if isinstance(value, TensorDescriptor) else value)
+            if type(value) not in _NUMBERS
+            and is_array(array := value.base if isinstance(value, TensorDescriptor) else value)
         }
         self._has_operations |= bool(report.uninterpreted)
         if not self._has_operations:
