@@ -26,7 +26,8 @@ def split_tiles(module: Module, axis: int, width: int) -> tuple[Module, int] | N
         width: the elements of a part.
 
     Returns:
-        None where the kernel is not elementwise along tiles of one extent, or they are no wider.
+        None where the kernel is not elementwise along tiles of one extent, they are no wider, or it
+            writes a scalar, as each of the programs would.
     """
     made = copied_kernel(module)
     kernel = made.kernel
@@ -35,6 +36,8 @@ def split_tiles(module: Module, axis: int, width: int) -> tuple[Module, int] | N
     tiles = [value for value in _values(kernel) if isinstance(value.type, TileType)]
     shapes = {value.type.shape for value in tiles if isinstance(value.type, TileType)}
     if len(shapes) != 1 or not all(map(_is_elementwise, kernel.walk())):
+        return None
+    if any(map(_writes_scalar, kernel.walk())):
         return None
     (shape,) = shapes
     if len(shape) != 1 or shape[0] <= width or shape[0] % width:
@@ -61,6 +64,13 @@ def _values(kernel: Function) -> list[Value]:
     found = [result for operation in kernel.walk() for result in operation.results]
     regions = (region for operation in kernel.walk() for region in operation.regions)
     return found + [value for region in regions for value in region.arguments]
+
+
+def _writes_scalar(operation: Operation) -> bool:
+    """Return whether an operation writes to one element of memory."""
+    return isinstance(operation, Store | AtomicRmw) and not isinstance(
+        operation.operands[0].type, TileType
+    )
 
 
 def _is_elementwise(operation: Operation) -> bool:
