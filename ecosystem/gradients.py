@@ -185,7 +185,7 @@ def check(program: str, launch: Launch) -> Row | None:
         except TimeoutError:
             return row("not checked", f"takes more than {_LIMIT} s on the reference interpreter")
         except tw.DerivativeError as error:
-            return row("refused", " ".join(error.reason.split()))
+            return row("refused", _within_packages(" ".join(error.reason.split())))
         except tw.TilewrightError as error:
             if "no float of the kernel depends on" in str(error):
                 continue
@@ -197,6 +197,13 @@ def check(program: str, launch: Launch) -> Row | None:
             return row("wrong", str(found.wrong[0]))
         return row("right", f"{found.difference:.0e}, {found.dot:.0e} ({found.type})")
     return None
+
+
+def _within_packages(text: str) -> str:
+    """Return a text with paths that begin at the packages that are imported."""
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        text = text.replace(f"{folder}/", "")
+    return text
 
 
 @contextmanager
