@@ -337,3 +337,27 @@ def test_stores_that_are_counted_twice_are_caught(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(StoredElements, "count", lambda self, sizes, numbers: 2 * 75 * 16)
     with pytest.raises(AssertionError, match="nan"):
         test_attention_is_row_sums_and_keys_and_queries(causal=False)
+
+
+@tw.jit
+def exponentials_of_split_maxima(x_ptr, out_ptr, N: tl.constexpr):
+    """Half of the maxima of rows are subtracted, after a split of them."""
+    rows, columns = tl.arange(0, 4), tl.arange(0, N)
+    x = tl.load(x_ptr + rows[:, None] * N + columns[None, :])
+    even, odd = tl.split(tl.reshape(tl.max(x, axis=1), (2, 2)))
+    half = tl.arange(0, 2)
+    tl.store(out_ptr + half, tl.exp(even - odd) + odd)
+
+
+def test_maxima_that_are_split_have_gradients() -> None:
+    x, out = drawn(4, 8), np.zeros(2, "f4")
+    d_out, d_x = np.array([1.0, 2.0], "f4"), np.full_like(x, np.nan)
+    adjoint = tw.vjp(exponentials_of_split_maxima, outputs="out_ptr", wrt="x_ptr")
+    adjoint[(1,)](x, out, N=8, d_out_ptr=d_out, d_x_ptr=d_x)
+    expected = np.zeros_like(x)
+    highest = x.argmax(axis=1)
+    for pair in range(2):
+        slope = d_out[pair] * np.exp(x[2 * pair].max() - x[2 * pair + 1].max())
+        expected[2 * pair, highest[2 * pair]] = slope
+        expected[2 * pair + 1, highest[2 * pair + 1]] = d_out[pair] - slope
+    np.testing.assert_allclose(d_x, expected, rtol=1e-5, atol=1e-6)

@@ -89,9 +89,10 @@ def _is_subtracted(maximum: Value, base: str) -> bool:
     while pending:
         value = pending.pop()
         for user in value.uses:
-            if isinstance(user, Moved | Cast) and user.result not in seen:
-                seen.add(user.result)
-                pending.append(user.result)
+            if isinstance(user, Moved | Cast):
+                found = [result for result in user.results if result not in seen]
+                seen.update(found)
+                pending.extend(found)
             elif user.name == "sub" and any(reader.name == base for reader in user.result.uses):
                 return True
     return False

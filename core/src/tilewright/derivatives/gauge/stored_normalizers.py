@@ -127,7 +127,8 @@ def implies(mask: Value, other: Value) -> bool:
 
 
 def _move(move: Moved) -> tuple[object, ...]:
-    return (move.name, move.result.type, tuple(sorted(move.attributes.items())))
+    types = tuple(result.type for result in move.results)
+    return (move.name, types, tuple(sorted(move.attributes.items())))
 
 
 # ---- copies of addresses
