@@ -548,7 +548,9 @@ def _call() -> Samples:
     kernel = SampleKernel("call/scalar")
     b = kernel.b
     _callee(kernel, "square_plus", (I32, I32), (I32,), lambda x, y: b.add(b.mul(x, x), y))
-    kernel.store(b.call([kernel.load(I32), kernel.load(I32)], callee="square_plus", result=I32))
+    kernel.store(
+        b.call([kernel.load(I32), kernel.load(I32)], callee="square_plus", pure=True, result=I32)
+    )
     yield kernel.finish()
     kernel = SampleKernel("call/tiles_and_several_results")
     b = kernel.b
