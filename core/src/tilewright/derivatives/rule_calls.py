@@ -98,8 +98,8 @@ def required_rule(call: Call, kind: str, functions: Mapping[str, Function]) -> F
     return functions[str(rule)]
 
 
-def returned_by(rule: Function) -> Sequence[int]:
-    """Return the numbers of the values whose derivatives a rule returns."""
+def result_positions(rule: Function) -> Sequence[int]:
+    """Return the positions of the operands or results whose derivatives a rule returns."""
     found: Sequence[int] = rule.attributes[_RETURNS]
     return found
 
@@ -113,4 +113,4 @@ def apply_rule(b: Builder, rule: Function, operands: Sequence[Value]) -> list[tu
     made: Operation = b.create(
         TABLE["call"], [list(operands)], {"callee": rule.name, "pure": True}, rule.result_types
     )
-    return list(zip(returned_by(rule), made.results, strict=True))
+    return list(zip(result_positions(rule), made.results, strict=True))

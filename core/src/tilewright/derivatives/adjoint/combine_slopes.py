@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
 from tilewright.derivatives.partials import PARTIALS, times
 from tilewright.derivatives.refusals import REWRITE, refusal
-from tilewright.derivatives.rule_calls import VJP, required_rule, returned_by
+from tilewright.derivatives.rule_calls import VJP, required_rule, result_positions
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Cast, Constant
@@ -153,7 +153,7 @@ class Combination:
         found = self._applied(rule, operands)
         return [
             (call.arguments[place], value)
-            for place, value in zip(returned_by(rule), found, strict=True)
+            for place, value in zip(result_positions(rule), found, strict=True)
         ]
 
 
