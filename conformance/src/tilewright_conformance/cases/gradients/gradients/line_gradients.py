@@ -247,6 +247,5 @@ def _described() -> Iterator[Case]:
             ),
             outputs="out",
             wrt="x y",
-            atomic=True,
             features={"descriptors"},
         )  # fmt: skip

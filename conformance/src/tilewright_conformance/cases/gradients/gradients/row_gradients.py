@@ -42,7 +42,7 @@ def _softmax() -> Iterator[Case]:
     yield gradient_case("softmax/whole", _LINE, *whole, **ends, quick=True)
     yield gradient_case("softmax/saved", _LINE, *whole, **ends, saved="out_ptr")
     online = _rows(exact_kernels.softmax_online, 16, 32, n=_N)
-    yield gradient_case("softmax/online", _LINE, *online, whole[0], **ends, atomic=True)
+    yield gradient_case("softmax/online", _LINE, *online, whole[0], **ends)
     yield gradient_case(
         "log_softmax/whole",
         _LINE,
@@ -81,7 +81,7 @@ def _losses() -> Iterator[Case]:
 def _norms() -> Iterator[Case]:
     statistics = {"mean_ptr": _LOSS, "rstd_ptr": _LOSS}
     operands = {**_LINE, "w_ptr": _W, "b_ptr": _B, **statistics}
-    ends: dict[str, Any] = {"outputs": "out_ptr", "wrt": "x_ptr w_ptr b_ptr", "atomic": True}
+    ends: dict[str, Any] = {"outputs": "out_ptr", "wrt": "x_ptr w_ptr b_ptr"}
     two_pass = _rows(exact_kernels.layer_norm, 16, 64, n=_N, eps=1e-5)
     yield gradient_case("layer_norm/two_pass", operands, *two_pass, **ends)
     yield gradient_case("layer_norm/saved", operands, *two_pass, **ends, saved="mean_ptr rstd_ptr")
@@ -97,7 +97,6 @@ def _norms() -> Iterator[Case]:
         *two_pass,
         outputs="mean_ptr rstd_ptr",
         wrt="x_ptr",
-        atomic=True,
     )
     yield gradient_case(
         "rms_norm/rows",
@@ -105,7 +104,6 @@ def _norms() -> Iterator[Case]:
         *_rows(rowwise_kernels.rms_norm_forward, 32, 64, stride=_N, columns=_N, eps=1e-6),
         outputs="y_ptr",
         wrt="x_ptr w_ptr",
-        atomic=True,
         quick=True,
     )
     channels, size = 6, 7
