@@ -37,6 +37,7 @@ class Case:
         formula: computes the output from the inputs, in PyTorch.
         cotangent: the cotangent of the output.
         hand: launches the backward pass by hand, where there is one.
+        by_hand: gradients that ``hand`` writes, in the order of ``inputs``.
         liger: computes the output by Liger's function, where there is one.
         is_whole: whether rivals are measured forward and backward, for Liger's forward pass
             computes the gradient.
@@ -53,6 +54,7 @@ class Case:
     formula: Callable[..., Tensor]
     cotangent: Tensor
     hand: Call | None = None
+    by_hand: tuple[Tensor, ...] = ()
     liger: Callable[..., Tensor] | None = None
     is_whole: bool = False
     gradients: dict[str, Tensor] = field(default_factory=dict)
@@ -116,11 +118,16 @@ SIZES = {
 
 
 class Cases:
-    """Makes cases on a device."""
+    """Makes cases on a device.
 
-    def __init__(self, device: str) -> None:
-        self.device, self.sizes = device, SIZES[device]
-        self.is_gpu = device != "cpu"
+    Args:
+        sizes: extents other than those of the device.
+        is_gpu: whether kernels are launched as on a GPU; that of the device unless given.
+    """
+
+    def __init__(self, device: str, sizes: Sizes | None = None, is_gpu: bool | None = None) -> None:
+        self.device, self.sizes = device, sizes or SIZES[device]
+        self.is_gpu = device != "cpu" if is_gpu is None else is_gpu
         self._random = torch.Generator(device).manual_seed(0)
 
     def tensor(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -169,6 +176,7 @@ class Cases:
             formula,
             d_out,
             hand,
+            (d_q, d_k, d_v),
         )
 
     def softmax(self) -> Case:
@@ -193,6 +201,7 @@ class Cases:
             lambda x: torch.softmax(x, -1),
             d_out,
             hand,
+            (d_x,),
             _liger("softmax", "LigerSoftmaxFunction"),
         )
 
@@ -205,7 +214,7 @@ class Cases:
         block = tw.next_power_of_2(s.columns)
         options = {"BLOCK": block, **self.warps(block)}
         arguments = (x, w, b, out, mean, rstd, s.columns, 1e-5)
-        programs = 264 if self.is_gpu else 16
+        programs = min(264 if self.is_gpu else 16, s.rows // 4)
         parts = self.empty(programs, 2, s.columns)
 
         def hand() -> None:
@@ -234,6 +243,7 @@ class Cases:
             lambda x, w, b: torch.nn.functional.layer_norm(x, (s.columns,), w, b, 1e-5),
             d_out,
             hand,
+            (d_x, d_w, d_b),
             None if liger is None else lambda x, w, b: liger(x, w, b, 1e-5),
         )
 
@@ -262,8 +272,7 @@ class Cases:
             {"x_ptr": x, "w_ptr": w},
             lambda x, w: torch.nn.functional.rms_norm(x, (s.columns,), w, 1e-5),
             d_out,
-            None,
-            None if liger is None else lambda x, w: liger(x, w, 1e-5, 0.0, "llama", False),
+            liger=None if liger is None else lambda x, w: liger(x, w, 1e-5, 0.0, "llama", False),
         )
 
     def cross_entropy(self) -> Case:
@@ -290,8 +299,7 @@ class Cases:
             {"x_ptr": x},
             formula,
             d_loss,
-            None,
-            _liger_cross_entropy(target),
+            liger=_liger_cross_entropy(target),
             is_whole=True,
         )
 
@@ -324,6 +332,7 @@ class Cases:
             formula,
             d_out,
             hand if name == "SwiGLU" else None,
+            (d_a, d_b),
             _liger("swiglu", "LigerSiLUMulFunction")
             if name == "SwiGLU"
             else _liger("geglu", "LigerGELUMulFunction"),
@@ -362,25 +371,34 @@ class Cases:
         n, (block_m, block_n, block_k) = s.matmul, s.matmul_block
         a, b = (self.tensor(n, n) / n**0.25 for _ in range(2))
         d_out, out = self.tensor(n, n), torch.empty_like(a)
-        options = {
-            "BLOCK_M": block_m,
-            "BLOCK_N": block_n,
-            "BLOCK_K": block_k,
-            "GROUP_M": 8,
-            "ACTIVATION": "leaky_relu",
-        }
+        blocks = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "GROUP_M": 8}
+        options = {**blocks, "ACTIVATION": "leaky_relu"}
+        d_a, d_b, d_sum = torch.empty_like(a), torch.empty_like(b), torch.empty_like(a)
+        programs = (tw.cdiv(n, block_m) * tw.cdiv(n, block_n),)
+
+        def hand() -> None:
+            kernels.leaky_relu_backward_kernel[(tw.cdiv(n * n, 1024),)](
+                out, d_out, d_sum, n * n, BLOCK=1024
+            )
+            extents = {**blocks, "ACTIVATION": ""}
+            # d_sum bᵀ, then aᵀ d_sum
+            matmul_kernel[programs](d_sum, b, d_a, n, n, n, n, 1, 1, n, n, 1, **extents)
+            matmul_kernel[programs](a, d_sum, d_b, n, n, n, 1, n, n, 1, n, 1, **extents)
+
         return Case(
             "matmul + epilogue",
             lambda: matmul(a, b, out, "leaky_relu", s.matmul_block),
             tw.vjp(matmul_kernel, outputs="c_ptr", wrt=("a_ptr", "b_ptr")),
             (a, b, out, n, n, n, n, 1, n, 1, n, 1),
-            (tw.cdiv(n, block_m) * tw.cdiv(n, block_n),),
+            programs,
             options,
             {"d_c_ptr": d_out},
             {"a_ptr": a, "b_ptr": b},
             # the sign of a sum near zero is that of the forward pass, not that in float64
             lambda a, b: (a @ b) * torch.where(out > 0, 1.0, 0.01).to(a.dtype),
             d_out,
+            hand,
+            (d_a, d_b),
         )
 
     def all(self) -> dict[str, Callable[[], Case]]:

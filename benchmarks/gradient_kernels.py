@@ -119,6 +119,17 @@ def swiglu_backward_kernel(a_ptr, b_ptr, d_out_ptr, d_a_ptr, d_b_ptr, n, BLOCK: 
 
 
 @tw.jit
+def leaky_relu_backward_kernel(out_ptr, d_out_ptr, d_x_ptr, n, BLOCK: tl.constexpr):
+    """The gradient of a leaky ReLU's input, whose sign is its output's."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < n
+    out = tl.load(out_ptr + offsets, mask=inside, other=0.0)
+    d_out = tl.load(d_out_ptr + offsets, mask=inside, other=0.0).to(tl.float32)
+    d_x = tl.where(out >= 0, d_out, 0.01 * d_out)
+    tl.store(d_x_ptr + offsets, d_x.to(d_x_ptr.dtype.element_ty), mask=inside)
+
+
+@tw.jit
 def layer_norm_backward_kernel(
     x_ptr, w_ptr, mean_ptr, rstd_ptr, d_out_ptr, d_x_ptr, parts_ptr, rows, n, BLOCK: tl.constexpr
 ):

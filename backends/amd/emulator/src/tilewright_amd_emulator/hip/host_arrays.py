@@ -3,8 +3,9 @@
     with host_arrays(emulate("gfx942", shared=True)):
         program(torch.randn(100))           # its kernels run on the emulated device
 
-What a kernel is given, and every tensor whose address a program asks for
-(:meth:`torch.Tensor.data_ptr`), is shared with the device as a whole allocation.
+What a kernel is given, what ``torch.empty`` and ``torch.zeros`` allocate, and every tensor whose
+address a program asks for (:meth:`torch.Tensor.data_ptr`), is shared with the device as a whole
+allocation.
 """
 
 from __future__ import annotations
@@ -92,11 +93,23 @@ def _of_tensor(value: Any) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _addresses(torch: Any, share: Callable[[int, int], None]) -> Iterator[None]:
-    """Share the tensors whose address a program reads.
+    """Share the tensors whose address a program reads, and those that it allocates.
 
-    The program may store the address in another tensor, for its kernels to read.
+    The program may store the address in another tensor, for its kernels to read. Launchers read
+    addresses of scratch memory themselves.
     """
     plain = torch._C.TensorBase.data_ptr
+    allocators = {name: getattr(torch, name) for name in ("empty", "zeros")}
+
+    def sharing(allocate: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(allocate)
+        def allocated(*sizes: Any, **options: Any) -> Any:
+            tensor = allocate(*sizes, **options)
+            if tensor.device.type == "cpu":
+                share(*_of_tensor(tensor))
+            return tensor
+
+        return allocated
 
     def data_ptr(self: Any) -> int:
         if self.device.type == "cpu":
@@ -104,7 +117,11 @@ def _addresses(torch: Any, share: Callable[[int, int], None]) -> Iterator[None]:
         return int(plain(self))
 
     torch.Tensor.data_ptr = data_ptr
+    for name, allocate in allocators.items():
+        setattr(torch, name, sharing(allocate))
     try:
         yield
     finally:
         del torch.Tensor.data_ptr
+        for name, allocate in allocators.items():
+            setattr(torch, name, allocate)
