@@ -14,14 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.derivatives.analysis.addresses import is_argument
+from tilewright.derivatives.analysis.loop_bounds import (
+    is_uniform,
+    trip_limit,
+    without_exact_quotients,
+)
+from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.memory import AtomicRmw, Load, Store
 from tilewright.ir.types import shape_of
 from tilewright.passes.analysis.affine import Affine, Atom
 from tilewright.passes.analysis.affine_forms import ONE, ZERO, Form
 from tilewright.passes.analysis.polynomials import Polynomial
-from tilewright.passes.rewriter import constant_of
 
 #: Digits beyond which no order is tried.
 _MOST_DIGITS = 5
@@ -204,22 +209,21 @@ class AddressDigits:
         kind, of = variable
         if not isinstance(of, For):
             return self._affine.unknown(kind.replace("program_id", "num_programs"), of)
-        lower, upper, step = (constant_of(value) for value in (of.lower, of.upper, of.step))
-        if lower is None or upper is None or step is None or step <= 0:
-            return None
-        return Polynomial.number(max(0, -((lower - upper) // step)))
+        limit = trip_limit(self._affine, of)
+        return None if limit is None else Polynomial.number(limit)
 
     def _split(self, form: Form) -> tuple[Polynomial, dict[Variable, Polynomial]]:
         """Split the uniform part of an address by variable."""
         coefficients: dict[Variable, Polynomial] = {}
         rest = ZERO
-        for monomial, factor in form.start.terms:
+        for monomial, factor in without_exact_quotients(self._affine, form.start).terms:
             moving = [n for n in monomial if self._affine.atom(n).kind in _VARIABLES]
             if len(moving) > 1:
                 raise NotDigitsError("its address multiplies places in the grid")
             others = tuple(n for n in monomial if n not in moving)
-            for number in others:
-                self._require_scalar(self._affine.atom(number))
+            if moving or not all(is_uniform(self._affine, number) for number in others):
+                for number in others:
+                    self._require_scalar(self._affine.atom(number))
             term = Polynomial.of({others: factor})
             if moving:
                 atom = self._affine.atom(moving[0])
@@ -234,8 +238,7 @@ class AddressDigits:
         if atom.kind == "num_programs":
             return
         if atom.kind == "value":
-            owner = atom.of[0].owner
-            if isinstance(owner, Region) and isinstance(owner.owner, Function):
+            if is_argument(atom.of[0]):
                 return
             raise NotDigitsError("its address depends on what was computed or loaded")
         raise NotDigitsError("its address takes a number apart by a division, minimum or maximum")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Addptr, Bitcast, Constant, Select
 from tilewright.ir.ops.control import Condition, For, If, While
 from tilewright.ir.ops.memory import MakeDescriptor
 from tilewright.ir.table import Trait
 from tilewright.ir.types import DescriptorType, PointerType, element_type
+
+
+def is_argument(value: Value) -> bool:
+    """Return whether a value is an argument of a kernel."""
+    return isinstance(value.owner, Region) and isinstance(value.owner.owner, Function)
 
 
 def is_address(value: Value) -> bool:

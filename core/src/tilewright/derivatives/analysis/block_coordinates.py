@@ -18,7 +18,8 @@ from tilewright.derivatives.analysis.address_digits import (
     NotDigitsError,
     ScalarCondition,
 )
-from tilewright.ir.core import Function, Value
+from tilewright.derivatives.analysis.addresses import is_argument
+from tilewright.ir.core import Value
 from tilewright.ir.ops.memory import DescriptorBlocks, MakeDescriptor
 from tilewright.ir.types import DescriptorType
 
@@ -68,10 +69,10 @@ def block_coordinates(digits: AddressDigits, access: DescriptorBlocks) -> BlockC
 def _apart(digits: AddressDigits, descriptor: Value) -> tuple[ScalarCondition, ...]:
     made = descriptor.definition
     if isinstance(made, MakeDescriptor):
-        if not _is_argument(made.base):
+        if not is_argument(made.base):
             raise NotDigitsError("its descriptor may begin elsewhere in each program")
         return digits.row_major(made.shape, made.strides)
-    if not _is_argument(descriptor):
+    if not is_argument(descriptor):
         raise NotDigitsError("its descriptor is chosen in the kernel")
     assert isinstance(descriptor.type, DescriptorType)
     rank, name = len(descriptor.type.block_shape), descriptor.name
@@ -80,10 +81,6 @@ def _apart(digits: AddressDigits, descriptor: Value) -> tuple[ScalarCondition, .
         below = EXTENT.format(name, inner), STRIDE.format(name, inner)
         conditions.append(_at_least(((1, (STRIDE.format(name, outer),)), (-1, below))))
     return tuple(conditions)
-
-
-def _is_argument(value: Value) -> bool:
-    return value.definition is None and isinstance(getattr(value.owner, "owner", None), Function)
 
 
 def _at_least(terms: tuple[tuple[int, tuple[str, ...]], ...]) -> ScalarCondition:

@@ -25,7 +25,7 @@ from tilewright.derivatives.kernel_arguments import named_arguments, normalized
 from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.ops.arithmetic import ProgramId
 from tilewright.ir.ops.control import LOOPS, While
-from tilewright.ir.ops.memory import AtomicRmw, DescriptorLoad, Load
+from tilewright.ir.ops.memory import AtomicRmw, DescriptorBlocks, DescriptorLoad, Load
 from tilewright.ir.table import Effect, Trait
 from tilewright.passes.analysis.affine_forms import ONE
 
@@ -123,7 +123,7 @@ def _mode(
         return WriteMode("atomic", "both loads and blocks of descriptors read it")
     try:
         if blocks:
-            return _block_mode(kernel, digits, blocks)
+            return block_mode(kernel, digits, blocks, "load")
         return access_mode(kernel, digits, loads, "load")
     except NotDigitsError as error:
         return WriteMode("atomic", str(error))
@@ -149,14 +149,21 @@ def access_mode(
     return _proven(kernel, programs, digits.alternatives(found), verb, repeated=repeated)
 
 
-def _block_mode(
-    kernel: Function, digits: AddressDigits, accesses: Sequence[DescriptorLoad]
+def block_mode(
+    kernel: Function, digits: AddressDigits, accesses: Sequence[DescriptorBlocks], verb: str
 ) -> WriteMode:
-    """Return how the cotangents of a tensor may be written of which blocks are loaded."""
+    """Return how what programs add where they access blocks of a tensor may be written.
+
+    Args:
+        accesses, verb: as of :func:`access_mode`.
+
+    Raises:
+        NotDigitsError: an offset is no sum of variables.
+    """
     found = [block_coordinates(digits, access) for access in accesses]
     programs = [block.programs for block in found]
     repeated = len(accesses) > 1 or _repeats(accesses[0], found[0].variables)
-    return _proven(kernel, programs, block_alternatives(digits, found), "load", repeated=repeated)
+    return _proven(kernel, programs, block_alternatives(digits, found), verb, repeated=repeated)
 
 
 def _proven(

@@ -4,14 +4,15 @@ The adjoint writes each gradient as the addresses of the kernel allow. Where pro
 other's elements, the inputs that are summed over one axis of the grid in one loop become a kernel
 whose programs are the iterations (interchange); inputs that are summed outside of loops stay in
 the kernel, each of whose programs then takes many places along the axis (coarsening), and leaves a
-partial sum for a second kernel. The kernels that result are treated in the same way, until no sums
-are left, or no pass follows. Those keep their atomic additions.
+partial sum for a second kernel. An input to which several loops add gets a kernel for each of them,
+of which the later ones add to what the first wrote. The kernels that result are treated in the same
+way, until no sums are left, or no pass follows. Those keep their atomic additions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from tilewright.derivatives.adjoint.loop_tape import TapeParameter
 from tilewright.derivatives.analysis.write_modes import WriteMode, write_modes
@@ -35,6 +36,7 @@ from tilewright.derivatives.plan.grid_extents import (
     LaunchFacts,
     Shares,
 )
+from tilewright.derivatives.plan.kernel_draft import KernelDraft
 from tilewright.derivatives.plan.proven_writes import proven_writes, without_atomics
 from tilewright.derivatives.plan.sum_axes import SumPlaces, sum_places
 from tilewright.derivatives.reverse_mode import AdjointRequest, adjoint_of
@@ -48,6 +50,7 @@ from tilewright.derivatives.tiling.materialize import materialize
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import ScratchTile
 from tilewright.derivatives.tiling.split_tiles import split_tiles
+from tilewright.derivatives.tiling.split_writes import split_writes
 from tilewright.ir.core import Module
 from tilewright.ir.ops.memory import Store
 
@@ -74,36 +77,6 @@ def make_plan(
     return _Planner(module, request, launch, accumulate).plan()
 
 
-@dataclass
-class _Draft:
-    """A kernel of a plan while it is made.
-
-    Attributes:
-        module, grid, numbers, scratch: as of :class:`PlannedKernel`.
-        ways: inputs -> how it writes their gradients, so far.
-        reasons: why it was made.
-    """
-
-    module: Module
-    grid: Grid
-    numbers: dict[str, Extent] = field(default_factory=dict)
-    scratch: dict[str, ScratchBuffer] = field(default_factory=dict)
-    ways: dict[str, str] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-
-    def derived(self, module: Module, *reasons: str, grid: Grid | None = None) -> _Draft:
-        """Return the draft of a kernel made of this one, without its reasons."""
-        return replace(
-            self,
-            module=module,
-            grid=self.grid if grid is None else grid,
-            numbers=dict(self.numbers),
-            scratch=dict(self.scratch),
-            ways=dict(self.ways),
-            reasons=list(reasons),
-        )
-
-
 class _Planner:
     def __init__(
         self, module: Module, request: AdjointRequest, launch: LaunchFacts, accumulate: bool
@@ -127,7 +100,7 @@ class _Planner:
             for value in adjoint.module.kernel.arguments
             if TapeParameter.of(value.name) is not None
         ]
-        first = _Draft(adjoint.module, grid)
+        first = KernelDraft(adjoint.module, grid)
         first.ways = {name: mode for name, mode in modes.items() if mode != "atomic"}
         self._cover(first, [n for n, name in self.inputs.items() if modes[name] == "store"])
         drafts = self._resolved(first)
@@ -177,12 +150,12 @@ class _Planner:
             self.checks.append(checked)
         return found
 
-    def _written(self, mode: str) -> str:
-        return "add" if mode == "store" and self.accumulate else mode
+    def _written(self, mode: str, *, continued: bool = False) -> str:
+        return "add" if mode == "store" and (self.accumulate or continued) else mode
 
     # ---- sums
 
-    def _resolved(self, draft: _Draft) -> list[_Draft]:
+    def _resolved(self, draft: KernelDraft) -> list[KernelDraft]:
         """Return the kernels that write what a draft writes, in the order of launches."""
         try:
             draft = self._proven(draft)
@@ -192,9 +165,16 @@ class _Planner:
             return [draft]
         if not places:
             return [draft]
-        before: list[_Draft] = []
-        after: list[_Draft] = []
+        before: list[KernelDraft] = []
+        after: list[KernelDraft] = []
         rest, left = draft, KernelMemory(draft.module).written()
+        for names in _shared_groups(places):
+            try:
+                after += self._split(draft, names)
+            except NoTilingError as refusal:
+                self._refuse(names, refusal.reason)
+                continue
+            left -= set(names)
         for axis, names in _loop_groups(places):
             try:
                 firsts, made, rest = self._interchanged(rest, axis, names)
@@ -220,7 +200,7 @@ class _Planner:
         for name in names:
             self.refusals.setdefault(self.inputs.get(name, name), reason)
 
-    def _proven(self, draft: _Draft) -> _Draft:
+    def _proven(self, draft: KernelDraft) -> KernelDraft:
         """Return a draft with stores in place of the additions of which that is proven."""
         stored: list[str] = []
         added: list[str] = []
@@ -229,7 +209,7 @@ class _Planner:
             original = self.inputs.get(name)
             if original is None or mode.mode == "atomic":
                 continue
-            way = self._written(mode.mode)
+            way = self._written(mode.mode, continued=original in draft.continued)
             (stored if way == "store" else added).append(name)
             draft.ways.setdefault(original, way)
         if not stored and not added:
@@ -238,7 +218,7 @@ class _Planner:
         self._cover(made, stored)
         return made
 
-    def _cover(self, draft: _Draft, names: Sequence[str]) -> None:
+    def _cover(self, draft: KernelDraft, names: Sequence[str]) -> None:
         """Record the stores of gradients that are not added to."""
         written = KernelMemory(draft.module).writes if names else {}
         for name in names:
@@ -249,8 +229,8 @@ class _Planner:
                 self.coverages[self.inputs[name]] = Coverage(found, draft.grid, dict(draft.numbers))
 
     def _interchanged(
-        self, draft: _Draft, axis: int, names: Sequence[str]
-    ) -> tuple[list[_Draft], list[_Draft], _Draft]:
+        self, draft: KernelDraft, axis: int, names: Sequence[str]
+    ) -> tuple[list[KernelDraft], list[KernelDraft], KernelDraft]:
         """Make a kernel of the sums over an axis in a loop.
 
         Returns:
@@ -279,7 +259,30 @@ class _Planner:
         gathered.ways = {self.inputs[name]: "loop" for name in names if name in self.inputs}
         return firsts, self._resolved(gathered), rest
 
-    def _coarsened(self, draft: _Draft, places: Mapping[str, SumPlaces]) -> list[_Draft]:
+    def _split(self, draft: KernelDraft, names: Sequence[str]) -> list[KernelDraft]:
+        """Return the kernels that add, one after another, what several loops add.
+
+        Raises:
+            NoTilingError: none of them would do without atomic additions.
+        """
+        notes, coverages = list(self.notes), dict(self.coverages)
+        part = restrict_writes(draft.module, names, self.tapes)
+        made: list[KernelDraft] = []
+        is_better = False
+        for number, module in enumerate(split_writes(part)):
+            first = draft.derived(module, f"adds what loop {number} of the kernel adds")
+            if number:
+                first.continued |= {self.inputs[name] for name in names}
+            found = self._resolved(first)
+            written = [self._writes(draft.module) for draft in found]
+            is_better |= not any(True in writes.values() for writes in written)
+            made += found
+        if not is_better:
+            self.notes, self.coverages = notes, coverages
+            raise NoTilingError("each of several loops adds to it in any order")
+        return made
+
+    def _coarsened(self, draft: KernelDraft, places: Mapping[str, SumPlaces]) -> list[KernelDraft]:
         """Return a draft whose programs take many places, and the kernels that add up its sums."""
         writes = KernelMemory(draft.module).written()
         axes: dict[int, list[str]] = {}
@@ -324,7 +327,7 @@ class _Planner:
 
     # ---- the result
 
-    def _finished(self, draft: _Draft) -> PlannedKernel:
+    def _finished(self, draft: KernelDraft) -> PlannedKernel:
         parameters = {value.name for value in draft.module.kernel.arguments}
         ways = {}
         for name, is_atomic in sorted(self._writes(draft.module).items()):
@@ -352,7 +355,7 @@ class _Planner:
                 found[name] = found.get(name, False) or is_addition(write)
         return found
 
-    def _note(self, name: str, drafts: Sequence[_Draft]) -> InputNote:
+    def _note(self, name: str, drafts: Sequence[KernelDraft]) -> InputNote:
         """Return a note of how the gradient of an input is written."""
         ways = [
             kernel.writes[name] for kernel in map(self._finished, drafts) if name in kernel.writes
@@ -362,6 +365,15 @@ class _Planner:
         if way == "atomic" and name in self.refusals:
             why = f"{why}, and the kernel is not re-tiled: {self.refusals[name]}"
         return InputNote(way, why)
+
+
+def _shared_groups(places: Mapping[str, SumPlaces]) -> list[list[str]]:
+    """Return the arguments to which several loops add, or a loop and what stands beside it."""
+    groups: dict[tuple[frozenset[int], bool], list[str]] = {}
+    for name, found in places.items():
+        if len(found.loops) + found.is_flat > 1:
+            groups.setdefault((found.loops, found.is_flat), []).append(name)
+    return list(groups.values())
 
 
 def _loop_groups(places: Mapping[str, SumPlaces]) -> list[tuple[int, list[str]]]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.derivatives.analysis.address_digits import AddressDigits, NotDigitsError
-from tilewright.derivatives.analysis.write_modes import WriteMode, access_mode
-from tilewright.derivatives.tiling.kernel_memory import KernelMemory, is_addition
+from tilewright.derivatives.analysis.write_modes import WriteMode, access_mode, block_mode
+from tilewright.derivatives.tiling.kernel_memory import Addition, KernelMemory, is_addition
+from tilewright.derivatives.tiling.partial_sums import write_total
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Module, Operation
-from tilewright.ir.ops.memory import AtomicRmw
+from tilewright.ir.ops.memory import AtomicRmw, DescriptorReduce
 from tilewright.passes.clone import clone_module
 
 
@@ -28,12 +29,14 @@ def proven_writes(module: Module) -> dict[str, WriteMode]:
     found = {}
     for name, writes in additions.items():
         atomics = [write for write in writes if isinstance(write, AtomicRmw)]
-        if len(atomics) < len(writes):
-            why = "blocks of a descriptor are added, whose places are not followed"
-            found[name] = WriteMode("atomic", why)
-            continue
+        blocks = [write for write in writes if isinstance(write, DescriptorReduce)]
         try:
-            found[name] = access_mode(kernel, digits, atomics, "add to")
+            if atomics and blocks:
+                raise NotDigitsError("both elements and blocks of descriptors are added")
+            if blocks:
+                found[name] = block_mode(kernel, digits, blocks, "add to")
+            else:
+                found[name] = access_mode(kernel, digits, atomics, "add to")
         except NotDigitsError as error:
             found[name] = WriteMode("atomic", str(error))
     return found
@@ -50,13 +53,10 @@ def without_atomics(module: Module, stored: Collection[str], added: Collection[s
     for write, name in KernelMemory(made).writes.items():
         if not is_addition(write) or name not in (*stored, *added):
             continue
-        assert isinstance(write, AtomicRmw)
+        assert isinstance(write, Addition)
         b = Builder.at(write)
-        b.location = write.location
-        total = write.value
-        if name in added:
-            total = b.add(b.load(write.pointer, mask=write.mask), total)
-        b.store(write.pointer, total, write.mask)
+        unchanged = {value: value for value in write.operands}
+        write_total(b, write, write.value, unchanged, "add" if name in added else "store")
         if name in added:
             b.barrier()  # another addition of the program may follow by other threads
         write.erase()

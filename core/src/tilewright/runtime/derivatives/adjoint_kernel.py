@@ -183,7 +183,7 @@ class _AdjointPlans:
         self, kernel: AdjointKernel, launch: BoundLaunch
     ) -> tuple[AdjointPlan, LaunchFacts]:
         """Return the plan of a launch, and the facts of the launch that it is about."""
-        scalars = scalars_of(launch.named)
+        scalars = {**scalars_of(launch.named), **scalars_of(launch.own)}
         key = (launch.grid, *scalars.values())
         found = self._known.get(key)
         if found is None:
