@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilewright.derivatives.plan.adjoint_plan import AdjointPlan
@@ -20,13 +21,18 @@ from tilewright.runtime.arguments.array_copies import set_to_zero
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.derivatives.bound_launch import BoundLaunch, launched_value
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, converters, launched_value
 from tilewright.runtime.derivatives.compiled_plan import (
     CompiledPlan,
     programs_at_once,
     selections_of,
 )
-from tilewright.runtime.derivatives.derivative_arguments import check_apart, copied_like, scalars_of
+from tilewright.runtime.derivatives.derivative_arguments import (
+    are_apart,
+    check_apart,
+    copied_like,
+    scalars_of,
+)
 from tilewright.runtime.derivatives.derivative_kernel import (
     DerivativeKernel,
     request_text,
@@ -34,6 +40,7 @@ from tilewright.runtime.derivatives.derivative_kernel import (
 )
 from tilewright.runtime.derivatives.derived_source import DerivedSource, adjoint_source
 from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
+from tilewright.runtime.derivatives.repeated_launch import Repeated, RepeatedLaunch
 from tilewright.runtime.derivatives.tangent_kernel import names
 
 #: Combinations of sizes for which the plan is known without its checks.
@@ -75,6 +82,26 @@ class AdjointKernel(DerivativeKernel):
                     )
                 )
         self.disjoint = disjoint
+
+    def check_addresses(self) -> Callable[[tuple[Any, ...], Mapping[str, Any]], None]:
+        """Return the function that checks that a launch's arrays are apart.
+
+        See :func:`.derivative_arguments.check_apart`.
+        """
+        own = {name: argument for argument, name in self._own_names.items()}
+        positions = {name: self._originals[own[name]][0] for name in self.names}
+        gradients = [own[name] for name in self.wrt]
+        kernel_positions = list(positions.values())
+
+        def check(bound: tuple[Any, ...], values: Mapping[str, Any]) -> None:
+            if are_apart([bound[position] for position in kernel_positions]) and (
+                len(gradients) == 1 or are_apart([values[name] for name in gradients])
+            ):
+                return
+            originals = {name: bound[position] for name, position in positions.items()}
+            check_apart(originals, self.outputs, {name: values[own[name]] for name in self.wrt})
+
+        return check
 
     @property
     def record_mark(self) -> str:
@@ -131,6 +158,9 @@ class AdjointKernel(DerivativeKernel):
         if not warmup:
             found.launch(self, launch, plan, facts)
         return plan.kernels[-1].kernel
+
+    def _repeated(self, launch: BoundLaunch, plans: dict[str, Any]) -> Repeated | None:
+        return self._plans_of(launch, plans).repeated(self, launch)
 
     def _plans_of(self, launch: BoundLaunch, plans: dict[str, Any]) -> _AdjointPlans:
         found = plans.get("vjp")
@@ -248,6 +278,31 @@ class _AdjointPlans:
                 if not plan.covers(name, value, facts):
                     set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
         plan.launch(launch, own, facts)
+
+    def repeated(self, kernel: AdjointKernel, launch: BoundLaunch) -> RepeatedLaunch | None:
+        """Return launches like one that was performed; None where each is prepared anew."""
+        plan, facts = self.compiled(kernel, launch)
+        memory = plan.allocators(facts)
+        if memory is None:
+            return None
+        own = dict(zip(kernel.names, launch.own, strict=True))
+        gradients = {own[name]: launch.own[own[name]] for name in kernel.wrt}
+        return RepeatedLaunch(
+            plan.repeated(facts),
+            zeroed=[
+                name
+                for name, value in gradients.items()
+                if not kernel.accumulate and not plan.covers(name, value, facts)
+            ],
+            replaced={
+                own[name]: partial(copied_like, own[name])
+                for name in own
+                if name in self.consumed and name not in kernel.wrt
+            },
+            converted=converters(launch),
+            memory=memory,
+            check=kernel.check_addresses(),
+        )
 
 
 def _refuse_atomics(plan: AdjointPlan) -> None:

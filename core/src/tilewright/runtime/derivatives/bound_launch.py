@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tilewright.runtime.compiler.selection import Selected
@@ -38,11 +38,12 @@ class DerivedPlan:
     Attributes:
         kernel: the compiled kernel.
         own: the parameters after the kernel's.
+        pick: selects the values of the others from the kernel's arguments.
     """
 
     def __init__(self, kernel: CompiledKernel, launch: BoundLaunch) -> None:
         converters = launch.selected.signature.converters
-        self.kernel, self._pick = kernel, value_picker(converters)
+        self.kernel, self.pick = kernel, value_picker(converters)
         self.own = kernel.parameters[len(converters) :]
 
     def __call__(
@@ -59,7 +60,7 @@ class DerivedPlan:
         grid = launch.grid if grid is None else grid
         if 0 in grid:
             return
-        values = (*self._pick(launch.bound), *(own[parameter.name] for parameter in self.own))
+        values = (*self.pick(launch.bound), *(own[parameter.name] for parameter in self.own))
         self.kernel.run(grid, None, values)
 
 
@@ -69,4 +70,14 @@ def launched_value(value: Any, kind: Any) -> Any:
     return value if convert is None else convert(value)
 
 
-__all__ = ["BoundLaunch", "DerivedPlan", "launched_value"]
+def converters(launch: BoundLaunch) -> dict[str, Callable[[Any], Any]]:
+    """Return the own arguments of a launch that launchers take another value for, with how."""
+    found = {}
+    for name, kind in zip(launch.own, launch.kinds, strict=True):
+        convert = getattr(kind, "convert", None)
+        if convert is not None:
+            found[name] = convert
+    return found
+
+
+__all__ = ["BoundLaunch", "DerivedPlan", "converters", "launched_value"]

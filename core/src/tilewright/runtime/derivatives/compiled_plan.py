@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from tilewright.runtime.arguments.array_checks import is_contiguous, layout_of
 from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.bound_launch import BoundLaunch, DerivedPlan
 from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel, request_text
+from tilewright.runtime.derivatives.repeated_launch import RepeatedKernel
 from tilewright.runtime.derivatives.scalar_slices import ScalarSlice, depends_on_scalars_alone
 from tilewright.runtime.derivatives.tape_memory import TapeMemory, bytes_like
 
@@ -84,6 +85,30 @@ class CompiledPlan:
         for name, buffer in self._buffers.items():
             found[name] = bytes_like(like, _size(buffer, facts), zeroed=False)
         return found
+
+    def repeated(self, facts: LaunchFacts) -> list[RepeatedKernel]:
+        """Return the kernels of launches that are like one."""
+        found = []
+        for kernel, planned in zip(self.kernels, self.plan.kernels, strict=True):
+            names = tuple(
+                planned.scratch[each.name].name if each.name in planned.scratch else each.name
+                for each in kernel.own
+            )
+            numbers = {name: facts.value(extent) for name, extent in planned.numbers.items()}
+            found.append(RepeatedKernel(kernel, facts.sizes(planned.grid), names, numbers))
+        return found
+
+    def allocators(self, facts: LaunchFacts) -> dict[str, Callable[[Any], Any]] | None:
+        """Return functions that allocate the memory of launches like one, beside an array.
+
+        None where they also depend on what is in memory.
+        """
+        if self._tape is not None:
+            return None
+        return {
+            name: partial(bytes_like, size=_size(buffer, facts), zeroed=False)
+            for name, buffer in self._buffers.items()
+        }
 
     def launch(self, launch: BoundLaunch, values: Mapping[str, Any], facts: LaunchFacts) -> None:
         """Launch the kernels, in order.

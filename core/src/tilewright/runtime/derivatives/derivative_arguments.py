@@ -35,16 +35,20 @@ def taken(
     Raises:
         LaunchError: one is missing.
     """
-    missing = [own for own in wanted if own not in keywords]
-    if missing:
+    try:
+        found = {own: keywords[own] for own in wanted}
+    except KeyError:
+        missing = [own for own in wanted if own not in keywords]
         given = [name for name in keywords if name.startswith(prefix)]
         remedy = (
             similar(missing[0], given) or f"pass {missing[0]}=, an array like {wanted[missing[0]]}"
         )
         raise LaunchError(
             with_help(f"{kernel} takes {', '.join(map(repr, missing))} by keyword", remedy)
-        )
-    return {own: keywords.pop(own) for own in wanted}
+        ) from None
+    for own in found:
+        del keywords[own]
+    return found
 
 
 def kinds_of_own(own: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -152,6 +156,12 @@ def check_apart(
                 f"{name} and {output} are one array, so that the adjoint does not find in {name} "
                 "what the kernel read there: write the output to another array"
             )
+
+
+def are_apart(arrays: Iterable[Any]) -> bool:
+    """Return whether all arrays have different addresses."""
+    addresses = [_address(array) for array in arrays]
+    return len(set(addresses)) == len(addresses)
 
 
 def _address(value: Any) -> int:

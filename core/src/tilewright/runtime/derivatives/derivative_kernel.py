@@ -22,6 +22,7 @@ from tilewright.runtime.derivatives.derivative_arguments import (
     taken,
 )
 from tilewright.runtime.derivatives.derived_source import DerivedSource
+from tilewright.runtime.derivatives.repeated_launch import Repeated, RepeatedLaunches
 from tilewright.runtime.devices import backend_choice
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 from tilewright.runtime.launch.grid import grid_of, sizes
@@ -87,13 +88,30 @@ class DerivativeKernel(KernelInterface, ABC):
             DerivativeError: the kernel has no derivative, or none that is known.
             LaunchError: an argument is missing or does not fit.
         """
-        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        bound, kinds, own, own_kinds, sizes_, selected, plans = self._bound(grid, args, keywords)
+        situation = None
+        if not warmup:
+            repeated = plans.get("repeated")
+            if repeated is None:
+                repeated = plans["repeated"] = RepeatedLaunches(
+                    kinds, own_kinds, {position for position, _ in self._originals.values()}
+                )
+            situation = repeated.situation(sizes_, bound, own.values())
+            known = None if situation is None else repeated.get(situation)
+            if known is not None:
+                return known(bound, own)
+        launch = self.launch_of(bound, kinds, own, own_kinds, sizes_, selected)
         if not warmup:
             check_layouts(launch.own, launch.originals)
         elif (collected := parallel_compile.collecting.get()) is not None:
             collected += [(self, one) for one in self._selections(launch, plans)]
             return None
-        return self._run(launch, plans, warmup)
+        found = self._run(launch, plans, warmup)
+        if situation is not None and 0 not in sizes_:
+            again = self._repeated(launch, plans)
+            if again is not None:
+                plans["repeated"].keep(situation, again)
+        return found
 
     def bound_launch(
         self, *args: Any, grid: Any, **keywords: Any
@@ -106,6 +124,11 @@ class DerivativeKernel(KernelInterface, ABC):
         Raises:
             LaunchError: an argument is missing or does not fit.
         """
+        *parts, plans = self._bound(grid, args, keywords)
+        return self.launch_of(*parts), plans
+
+    def _bound(self, grid: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Bind arguments; return those of ``launch_of``, and what was prepared for their kinds."""
         own = taken(keywords, self.prefix, self._own_names, self.__name__)
         kernel = self.base_kernel
         if self.fn is not kernel or isinstance(kernel, DerivativeKernel):
@@ -124,7 +147,7 @@ class DerivativeKernel(KernelInterface, ABC):
         selected, plans = found
         if callable(grid):
             grid = grid_of(grid, {**dict(zip(self._kernel_names, bound, strict=True)), **options})
-        return self.launch_of(bound, kinds, own, own_kinds, sizes(grid), selected), plans
+        return bound, kinds, own, own_kinds, sizes(grid), selected, plans
 
     def launch_of(
         self,
@@ -189,6 +212,14 @@ class DerivativeKernel(KernelInterface, ABC):
     @abstractmethod
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         """Launch with bound arguments.
+
+        Args:
+            plans: what was prepared for these kinds of arguments.
+        """
+
+    @abstractmethod
+    def _repeated(self, launch: BoundLaunch, plans: dict[str, Any]) -> Repeated | None:
+        """Return a launch like one that was performed; None where each is prepared anew.
 
         Args:
             plans: what was prepared for these kinds of arguments.

@@ -11,10 +11,20 @@ from tilewright.derivatives.forward_mode import jvp as tangents_of
 from tilewright.errors import LaunchError
 from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.derivatives.bound_launch import BoundLaunch, DerivedPlan, launched_value
+from tilewright.runtime.derivatives.bound_launch import (
+    BoundLaunch,
+    DerivedPlan,
+    converters,
+    launched_value,
+)
 from tilewright.runtime.derivatives.derivative_arguments import kinds_of_own, taken
 from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel, request_text
 from tilewright.runtime.derivatives.derived_source import DerivedSource, SourceKernel
+from tilewright.runtime.derivatives.repeated_launch import (
+    Repeated,
+    RepeatedKernel,
+    RepeatedLaunch,
+)
 from tilewright.runtime.derivatives.tangent_policy import TangentPolicy
 
 
@@ -72,6 +82,12 @@ class TangentKernel(DerivativeKernel):
             }
             plan(launch, own)
         return plan.kernel
+
+    def _repeated(self, launch: BoundLaunch, plans: dict[str, Any]) -> Repeated:
+        plan = plans["jvp"]
+        names_ = tuple(parameter.name for parameter in plan.own)
+        kernel = RepeatedKernel(plan, launch.grid, names_, {})
+        return RepeatedLaunch([kernel], converted=converters(launch))
 
     def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
         selected = self.selection_of(launch)
