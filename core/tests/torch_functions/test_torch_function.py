@@ -15,6 +15,7 @@ import tilewright.torch  # noqa: E402
 from tilewright.errors import DefinitionError, LaunchError  # noqa: E402
 from tilewright.torch import like  # noqa: E402
 from tilewright.torch.call_layout import pack, unpack  # noqa: E402
+from tilewright.torch.gradient_memory import GradientMemory  # noqa: E402
 
 
 @tw.jit
@@ -151,6 +152,50 @@ def test_narrow_floats_are_summed_in_float32() -> None:
     assert dw.dtype == dx.dtype == torch.bfloat16
     torch.testing.assert_close(dx.double(), expected[1], rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(dw.double(), expected[2], rtol=1e-2, atol=1e-2 * 300**0.5)
+
+
+@tw.jit
+def taken_rows(x, indices, out, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    a = tl.load(x + tl.load(indices + row) * n + columns, mask=columns < n)
+    tl.store(out + row * n + columns, a, mask=columns < n)
+
+
+@pytest.fixture
+def memories(monkeypatch):
+    """The arrays to which adjoints write, of the launches of a test."""
+    found = []
+    original = GradientMemory.gradient
+
+    def recorded(self):
+        found.append(self.array.dtype)
+        return original(self)
+
+    monkeypatch.setattr(GradientMemory, "gradient", recorded)
+    return found
+
+
+def test_narrow_gradients_are_stored_where_they_are_not_added_to(memories) -> None:
+    x, w = random(300, 50, dtype=torch.float16), random(50, dtype=torch.float16, seed=1)
+    for _ in range(2):
+        _, dx, dw = gradients(lambda x, w: scale(x, w, 50, 50), x, w)
+    assert memories == [torch.float16] * 4
+    wide = [each.detach().double().requires_grad_() for each in (x, w)]
+    expected = gradients(lambda x, w: x * w, *wide)
+    torch.testing.assert_close(dx.double(), expected[1], rtol=1e-3, atol=1e-6)
+    # products in float16 are rounded before they are summed
+    torch.testing.assert_close(dw.double(), expected[2], rtol=2e-3, atol=1e-2)
+
+    memories.clear()
+    take = tilewright.torch.function(
+        taken_rows, outputs={"out": lambda named: named["x"].new_empty(2000, 50)}, wrt="x",
+        grid=(2000,), name="test_taken_rows", BLOCK=64,
+    )  # fmt: skip
+    found = gradients(lambda x: take(x, torch.zeros(2000, dtype=torch.int64), 50), x)[1]
+    assert memories == [torch.float32]
+    cotangents = gradients(lambda x: x[torch.zeros(2000, dtype=torch.int64)], wide[0])[1]
+    torch.testing.assert_close(found.double(), cotangents, rtol=1e-3, atol=0.05)
 
 
 def test_inputs_with_gaps_and_expanded_inputs() -> None:

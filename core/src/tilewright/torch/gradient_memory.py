@@ -30,8 +30,8 @@ class GradientMemory:
     """The array to which an adjoint writes the gradient of a tensor.
 
     Attributes:
-        array: of the tensor's shape and strides; float32 for narrow floats, of which sums would
-            lose digits.
+        array: of the tensor's shape and strides; float32 for narrow floats that are added to in
+            memory, of which sums would lose digits.
         accumulates: whether the adjoint must add to it: elements of the tensor that share memory
             share their gradient too.
 
@@ -39,9 +39,15 @@ class GradientMemory:
         LaunchError: elements overlap in another way than those of an expanded tensor.
     """
 
-    def __init__(self, name: str, original: torch.Tensor) -> None:
+    def __init__(self, name: str, original: torch.Tensor, *, is_stored: bool = False) -> None:
+        """Allocate.
+
+        Args:
+            is_stored: whether the adjoint stores each element once, as a sum that is complete.
+        """
         self._original = original
-        dtype = torch.float32 if is_narrow(original.dtype) else original.dtype
+        is_summed = is_narrow(original.dtype) and not is_stored
+        dtype = torch.float32 if is_summed else original.dtype
         strides = original.stride()
         # one element stands for those that an expanded tensor repeats
         shape = [

@@ -13,7 +13,12 @@ import torch
 from tilewright.errors import LaunchError
 from tilewright.torch import second_derivatives
 from tilewright.torch.call_layout import tensor_names, unpack
-from tilewright.torch.gradient_memory import GradientMemory, gradient_like, with_layout_of
+from tilewright.torch.gradient_memory import (
+    GradientMemory,
+    gradient_like,
+    is_narrow,
+    with_layout_of,
+)
 from tilewright.torch.outputs import make_outputs
 from tilewright.torch.second_derivatives import no_gradient
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 _NAMESPACE = "tilewright"
 #: Names of operators that there are.
 _names: set[str] = set()
+#: Kinds of calls of a function of which it is kept which gradients its adjoint stores.
+_MOST_KEPT = 256
 #: Keeps operators as long as the process lives.
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _PACKED = "Tensor[] tensors, SymInt[] integers, float[] floats, str text"
@@ -50,6 +57,7 @@ class KernelOperators:
 
     def __init__(self, function: KernelFunction, name: str) -> None:
         self._function = function
+        self._stored: dict[Any, frozenset[str]] = {}
         self.forward = _defined(name, f"({_PACKED}) -> Tensor[]", self._launch, self._outputs)
         self.backward = _defined(
             f"{name}_backward",
@@ -151,12 +159,26 @@ class KernelOperators:
         for name, cotangent in zip(given, cotangents, strict=True):
             own[f"d_{name}"] = with_layout_of(cotangent, outputs[name])
         memory = {name: GradientMemory(name, named[name]) for name in wanted}
-        own.update((f"d_{name}", gradient.array) for name, gradient in memory.items())
         accumulate = any(gradient.accumulates for gradient in memory.values())
+        adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
+        if not accumulate and any(is_narrow(named[name].dtype) for name in wanted):
+            layouts = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
+            key = tuple(given), tuple(wanted), tuple(integers), tuple(floats), text, layouts
+            stored = self._stored.get(key)
+            if stored is None:
+                launched = {**named, **outputs, **own}
+                launched.update((f"d_{name}", each.array) for name, each in memory.items())
+                stored = adjoint.stored_inputs(grid=function.grid, **launched)
+                if len(self._stored) >= _MOST_KEPT:
+                    self._stored.clear()
+                self._stored[key] = stored
+            memory.update(
+                (name, GradientMemory(name, named[name], is_stored=True)) for name in stored
+            )
+        own.update((f"d_{name}", gradient.array) for name, gradient in memory.items())
         if accumulate:
             for gradient in memory.values():
                 gradient.zero()
-        adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
         adjoint[function.grid](**named, **outputs, **own)
         return [gradient.gradient() for gradient in memory.values()]
 

@@ -126,6 +126,15 @@ class AdjointKernel(DerivativeKernel):
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
         return self._plans_of(launch, plans).planned(self, launch)[0]
 
+    def stored_inputs(self, *args: Any, grid: Any, **keywords: Any) -> frozenset[str]:
+        """Return the inputs whose gradients a launch stores, each element at most once.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        return frozenset(self.plan(*args, grid=grid, **keywords).coverages)
+
     def explain(self, *args: Any, grid: Any, **keywords: Any) -> AdjointExplanation:
         """Explain the adjoint of a launch with these arguments.
 
