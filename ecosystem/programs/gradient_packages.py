@@ -59,34 +59,34 @@ def case_liger_sparsemax(device):
     LigerSparsemaxFunction.apply(random(device, 4, 96), -1)
 
 
-def _heads(device, count):
+def heads(device, count):
     return [random(device, 1, 128, 2, 16, seed=seed) for seed in range(count)]
 
 
 def case_fla_chunk_linear_attention(device):
     from fla.ops.linear_attn import chunk_linear_attn
 
-    chunk_linear_attn(*_heads(device, 3), normalize=False)
+    chunk_linear_attn(*heads(device, 3), normalize=False)
 
 
 def case_fla_chunk_retention(device):
     from fla.ops.retention import chunk_retention
 
-    chunk_retention(*_heads(device, 3))
+    chunk_retention(*heads(device, 3))
 
 
 def case_fla_chunk_simple_gla(device):
     from fla.ops.simple_gla import chunk_simple_gla
 
     gate = torch.nn.functional.logsigmoid(random(device, 1, 128, 2))
-    chunk_simple_gla(*_heads(device, 3), g=gate)
+    chunk_simple_gla(*heads(device, 3), g=gate)
 
 
 def case_fla_chunk_gla(device):
     from fla.ops.gla import chunk_gla
 
     gate = torch.nn.functional.logsigmoid(random(device, 1, 128, 2, 16))
-    chunk_gla(*_heads(device, 3), g=gate)
+    chunk_gla(*heads(device, 3), g=gate)
 
 
 def case_fla_hgrn(device):

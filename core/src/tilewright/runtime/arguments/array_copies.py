@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.runtime.arguments.array_protocols import is_array
+from tilewright.runtime.arguments.array_protocols import is_array, is_numpy_array
 from tilewright.runtime.arguments.device_bytes import SavedBytes, memory_of, view_of
 
 
@@ -30,7 +30,7 @@ def set_to_zero(array: Any) -> None:
 
 
 def clone(array: Any) -> Any:
-    """Copy an array, for :func:`copy_into`.
+    """Copy an array, for :func:`copy_into`, with its strides where its elements fill the memory.
 
     Raises:
         TypeError: it is no array, or neither its library nor a backend can copy it.
@@ -38,7 +38,7 @@ def clone(array: Any) -> Any:
     if hasattr(array, "clone") and hasattr(array, "copy_"):
         return (array.detach() if hasattr(array, "detach") else array).clone()
     if hasattr(array, "copy") and hasattr(array, "__setitem__"):
-        return array.copy()
+        return array.copy(order="K") if is_numpy_array(array) else array.copy()
     if not is_array(array):
         _need_array(array, "restore_value")
     view = view_of(array)
