@@ -40,7 +40,7 @@ beside_mypy = @mkdir -p build; $(BIN)/mypy > build/mypy.txt 2>&1 & mypy=$$!; $(1
 SUITE := $(BIN)/python -m tilewright_conformance run --backend cpu
 # profiles of which `make test` runs the quick cases, and all with FULL=1
 BRIEF := math fp8 exact gradients
-PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance
+PACKAGES := -e "core[llvm]" -e backends/cpu -e backends/nvidia -e backends/amd -e backends/amd/emulator -e conformance -e kernels
 
 .PHONY: demo test check lint style docs bench perf ecosystem corpus opencl release gpu-test gpu-sanitize clean
 
@@ -98,7 +98,7 @@ $(VENV)/.created:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml backends/amd/emulator/pyproject.toml conformance/pyproject.toml
+$(VENV)/.installed: $(VENV)/.created core/pyproject.toml backends/cpu/pyproject.toml backends/nvidia/pyproject.toml backends/amd/pyproject.toml backends/amd/emulator/pyproject.toml conformance/pyproject.toml kernels/pyproject.toml
 	$(BIN)/python -m pip install --quiet "hatchling>=1.24,<2" editables
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(PACKAGES)
 	touch $@

@@ -41,6 +41,7 @@ PARTS = (
     "backends/amd",
     "backends/amd/emulator",
     "conformance",
+    "kernels",
 )
 
 

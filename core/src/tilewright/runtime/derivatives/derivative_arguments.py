@@ -172,9 +172,12 @@ def _address(value: Any) -> int:
     array = value.base if type(value) is TensorDescriptor else value
     data_ptr = getattr(array, "data_ptr", None)
     if data_ptr is not None:
-        return int(data_ptr())
+        # an empty tensor's address is zero
+        return int(data_ptr()) or -id(value)
     # whether another object is an array takes longer to find out
-    return address_of(array) if is_numpy_array(array) or is_array(array) else -id(value)
+    if is_numpy_array(array) or is_array(array):
+        return address_of(array) or -id(value)
+    return -id(value)
 
 
 def scalars_of(named: Mapping[str, Any], prefix: str = "") -> dict[str, int | float]:

@@ -1,0 +1,7 @@
+"""Kernels for training and serving, on every backend of Tilewright."""
+
+from __future__ import annotations
+
+from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
+
+__all__ = ["rms_norm", "rms_norm_reference"]

@@ -1,0 +1,10 @@
+"""Declaration of operations, once for every framework of arrays."""
+
+from __future__ import annotations
+
+from tilewright_kernels.operations.frameworks import strides
+from tilewright_kernels.operations.launcher import Launcher
+from tilewright_kernels.operations.operation import Operation
+from tilewright_kernels.operations.parameters import Array, Function
+
+__all__ = ["Array", "Function", "Launcher", "Operation", "strides"]
