@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.runtime.derivatives import adjoint_kernel, repeated_launch
 from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel
 
 
@@ -67,6 +68,23 @@ def test_serve_other_arrays_numbers_and_grids(prepared):
     assert len(prepared) == 3
     check(draw(6, 9), draw(9), draw(6, 9, seed=1), 9)
     assert len(prepared) == 4
+
+
+def test_set_to_zero_what_is_not_covered(monkeypatch):
+    zeroed = []
+    for module in (adjoint_kernel, repeated_launch):
+        original = module.set_to_zero
+        monkeypatch.setattr(
+            module, "set_to_zero", lambda array, f=original: (zeroed.append(array.shape), f(array))
+        )
+    x, w, d_out = draw(3, 8), draw(8), draw(3, 8, seed=1)
+    for _ in range(2):
+        check(x, w, d_out, 8)
+        assert zeroed == []
+    for _ in range(2):
+        check(x, w, d_out, 5)
+        assert zeroed == [(3, 8), (8,)]
+        zeroed.clear()
 
 
 def test_check_layouts_and_addresses():

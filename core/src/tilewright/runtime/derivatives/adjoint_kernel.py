@@ -295,13 +295,12 @@ class _AdjointPlans:
         if memory is None:
             return None
         own = dict(zip(kernel.names, launch.own, strict=True))
-        gradients = {own[name]: launch.own[own[name]] for name in kernel.wrt}
         return RepeatedLaunch(
             plan.repeated(facts),
             zeroed=[
-                name
-                for name, value in gradients.items()
-                if not kernel.accumulate and not plan.covers(name, value, facts)
+                own[name]
+                for name in kernel.wrt
+                if not kernel.accumulate and not plan.covers(name, launch.own[own[name]], facts)
             ],
             replaced={
                 own[name]: partial(copied_like, own[name])
