@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import zlib
 from typing import Any
@@ -196,6 +197,47 @@ def test_derivatives_of_functions_are_those_of_differences(name: str) -> None:
 @pytest.mark.sampled(3)
 def test_derivatives_of_rounded_operations_are_those_of_differences(name: str) -> None:
     check(name)
+
+
+def is_expanded_with_bits(name: str) -> bool:
+    """Return whether the function's body makes floats of bits, so that it needs its rule."""
+    types = dict.fromkeys(("x", "y", "z", "w", "out"), "*fp32")
+    count, order = len(parameters(functions()[name])), WITH_INTEGER.get(name, -1)
+    constants = {"F": functions()[name], "ORDER": order, "N": count, "B": COUNT}
+    module = compile_function(kernel, {**types, **dict.fromkeys(constants, "constexpr")}, constants)
+    try:
+        vjp(module, AdjointRequest(("out",), names_of(name)))
+    except tw.DerivativeError as error:
+        return "bits" in error.reason
+    return False
+
+
+@pytest.mark.parametrize("name", [n for n in differentiable() if n not in (*COARSE, *SLOW)])
+@pytest.mark.sampled(24)
+def test_gradcheck_takes_functions_that_are_expanded_with_bits(name: str) -> None:
+    """It keeps calls of what has a rule, as derivatives do."""
+    if not is_expanded_with_bits(name):
+        return
+    out = np.zeros(COUNT, np.float32)
+    arguments_ = arguments(name, inputs_of(name, np.float32), out)
+    tw.testing.assert_gradients(kernel, (1,), *arguments_, outputs="out", wrt=names_of(name))
+
+
+def test_hypot_is_expanded_with_bits() -> None:
+    assert is_expanded_with_bits("hypot")
+    assert not is_expanded_with_bits("exp")
+
+
+def test_the_functions_of_triton_are_these() -> None:
+    """Kernels of Triton call the functions that have the rules."""
+    pytest.importorskip("torch")
+    importlib.import_module("tilewright.compat.triton")
+    for module in ("math", "extra.libdevice", "extra.cuda.libdevice", "extra.hip.libdevice"):
+        found = vars(importlib.import_module(f"triton.language.{module}"))
+        builtins = {name: value for name, value in found.items() if is_builtin(value)}
+        assert builtins
+        for name, value in builtins.items():
+            assert value in (getattr(math, name, None), getattr(libdevice, name, None))
 
 
 def check(name: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.derivatives.analysis.activity import Activity
 from tilewright.derivatives.kernel_arguments import normalized
+from tilewright.derivatives.rule_calls import callees
 from tilewright.errors import TilewrightError
-from tilewright.ir.parser import parse_module
+from tilewright.ir.core import Module
 from tilewright.ir.types import FloatType, element_type
 
 
@@ -44,18 +44,20 @@ def precision_of_type(type_: FloatType) -> Precision:
     )
 
 
-def precision_of(tile_ir: str, wrt: Iterable[str], table: Any) -> Precision:
-    """Return the bounds of a kernel, of its Tile IR.
+def precision_of(module: Module, wrt: Iterable[str]) -> Precision:
+    """Return the bounds of a kernel.
 
     Args:
         wrt: the parameters by which the derivative is taken.
-        table: the op table that the text is read with.
     """
-    kernel = normalized(parse_module(tile_ir, table)).kernel
+    source = normalized(module, rules=True)
+    kernel = source.kernel
     names = set(wrt)
     inputs = [argument for argument in kernel.arguments if argument.name in names]
     scalars = [argument for argument in inputs if isinstance(argument.type, FloatType)]
-    activity = Activity(kernel, [one for one in inputs if one not in scalars], scalars)
+    activity = Activity(
+        kernel, [one for one in inputs if one not in scalars], scalars, functions=callees(source)
+    )
     types = [
         element
         for value in activity.varied

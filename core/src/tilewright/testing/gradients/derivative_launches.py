@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import CompilationError
-from tilewright.ir.ops import TABLE
+from tilewright.ir.core import Module
+from tilewright.runtime.compiler.compile import build_module
 from tilewright.runtime.derivatives.adjoint_kernel import vjp
 from tilewright.runtime.derivatives.tangent_kernel import jvp
 from tilewright.runtime.devices import backend_choice
@@ -48,16 +49,26 @@ class DerivativeLaunches:
         self._tangents = {name: jvp(kernel, inputs=name, outputs=outputs) for name in wrt}
         self._arguments = WideArguments(given)
         try:
-            compiled = self._compiled()
+            module = self._module()
         except CompilationError:  # a loop carries a type that the kernel's text fixes
             self._arguments = WideArguments(given, widen=False)
-            compiled = self._compiled()
+            module = self._module()
         self._arguments.clear_nonfinite(outputs)
-        self.precision: Precision = precision_of(compiled.asm["tileir"], wrt, TABLE)
+        self.precision: Precision = precision_of(module, wrt)
 
-    def _compiled(self) -> Any:
+    def _module(self) -> Module:
+        """Return the module that derivatives are made of."""
+        arguments = self._arguments
+        own = {name: arguments[name] for name in (*self._outputs, *self.wrt)}
         with backend_choice.backend(_BACKEND):
-            return self._kernel.warmup(grid=self._grid, **self._arguments.values, **self._options)
+            launch, _ = self._adjoint.bound_launch(
+                grid=self._grid,
+                **arguments.values,
+                **self._cotangents(arguments, own),
+                **self._options,
+            )
+        selected = launch.selected
+        return build_module(selected.specialization, selected.backend, selected.target)
 
     def magnitude(self, name: str) -> float:
         """Return the magnitude of an input, to which steps are relative."""
@@ -121,9 +132,12 @@ class DerivativeLaunches:
             value = arguments[name]
             own[name] = empty_like(value) if isinstance(value, np.ndarray) else np.zeros(1)
             own[name][...] = np.nan  # which the adjoint overwrites
-        passed = {f"d_{name}": arguments.like(name, array) for name, array in own.items()}
-        self._launch(self._adjoint, arguments, **passed)
+        self._launch(self._adjoint, arguments, **self._cotangents(arguments, own))
         return {name: own[name].reshape(arguments.shape(name)) for name in self.wrt}
+
+    def _cotangents(self, arguments: WideArguments, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the adjoint's own arguments."""
+        return {f"d_{name}": arguments.like(name, array) for name, array in arrays.items()}
 
     def _launch(self, kernel: Any, arguments: WideArguments, **own: Any) -> None:
         with backend_choice.backend(_BACKEND), np.errstate(all="ignore"):
