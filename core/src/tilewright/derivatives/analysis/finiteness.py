@@ -59,7 +59,7 @@ class Finiteness:
         """Return whether a partial derivative of an operation may not be finite."""
         if operation in self._sources or any(value in self.unsafe for value in operation.results):
             return True
-        if operation.name in _EXPONENTIALS:
+        if operation.name in EXPONENTIALS:
             return False  # the factor is the result
         return any(value in self.unsafe for value in operation.operands)
 
@@ -84,7 +84,7 @@ class Finiteness:
         argument = logistic_argument(operation)
         if argument is not None:
             return argument in unsafe
-        if operation.name in _EXPONENTIALS:
+        if operation.name in EXPONENTIALS:
             score = self._normalized(operation)
             if score is not None:
                 return self._may_be_large(score)
@@ -241,7 +241,7 @@ _SINGULAR: dict[str, Any] = {
     "exp2": lambda operation: constant_of(operation.x) is not None,
 }
 #: Exponentials -> their base. They overflow, and their partial derivative is their result.
-_EXPONENTIALS = {"exp": "e", "exp2": "2"}
+EXPONENTIALS = {"exp": "e", "exp2": "2"}
 #: Operations whose results are never negative -> why.
 _NONNEGATIVE = {
     "exp": "a power of a positive number",

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from tilewright.derivatives.analysis.address_digits import ScalarCondition
 from tilewright.derivatives.plan.coverage import StoredElements
 from tilewright.derivatives.plan.grid_extents import Extent, Grid, LaunchFacts
+from tilewright.derivatives.plan.scalar_expressions import ScalarExpression
 from tilewright.derivatives.reverse_mode import LoopNote
 from tilewright.derivatives.tiling.delinearize import Delinearized
 from tilewright.ir.core import Module
-from tilewright.ir.types import Type
+from tilewright.ir.types import FloatType, Type
 
 #: The ways in which a kernel writes a gradient -> what each means, for reports.
 WAYS: Mapping[str, str] = {
@@ -117,6 +118,29 @@ class CheckedBox:
 
 
 @dataclass(frozen=True, eq=False)
+class CheckedFactor:
+    """A check of whether values of a narrow type may lack a factor.
+
+    They may where it is within a part of the type's range around 1: 2**-8 .. 2**8 for f16.
+
+    Attributes:
+        factor: the factor, in terms of the launch's arguments.
+        narrow: the type.
+        outcome: whether they might at the launch for which the plan was made.
+    """
+
+    factor: ScalarExpression
+    narrow: FloatType
+    outcome: bool
+
+    def at(self, launch: LaunchFacts) -> bool:
+        """Return whether they may at a launch."""
+        value = self.factor.at(launch.arguments)
+        reach = 2.0 ** (self.narrow.bias / 2 + 0.5)
+        return value is not None and 1 / reach <= abs(value) <= reach
+
+
+@dataclass(frozen=True, eq=False)
 class Coverage:
     """The stores that write an input's gradient, each element at most once.
 
@@ -151,7 +175,7 @@ class AdjointPlan:
     kernels: tuple[PlannedKernel, ...]
     inputs: Mapping[str, InputNote]
     loops: tuple[LoopNote, ...]
-    checks: tuple[CheckedConditions | CheckedBox, ...] = ()
+    checks: tuple[CheckedConditions | CheckedBox | CheckedFactor, ...] = ()
     notes: tuple[str, ...] = ()
     coverages: Mapping[str, Coverage] = field(default_factory=dict)
 

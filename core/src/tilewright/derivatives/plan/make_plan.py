@@ -20,6 +20,7 @@ from tilewright.derivatives.plan.adjoint_plan import (
     AdjointPlan,
     CheckedBox,
     CheckedConditions,
+    CheckedFactor,
     Coverage,
     InputNote,
     PlannedKernel,
@@ -38,8 +39,10 @@ from tilewright.derivatives.plan.grid_extents import (
 )
 from tilewright.derivatives.plan.kernel_draft import KernelDraft
 from tilewright.derivatives.plan.proven_writes import proven_writes, without_atomics
-from tilewright.derivatives.plan.sum_axes import SumPlaces, sum_places
+from tilewright.derivatives.plan.scalar_expressions import scalar_expression
+from tilewright.derivatives.plan.sum_axes import SumPlaces, loop_groups, sum_places
 from tilewright.derivatives.reverse_mode import AdjointRequest, adjoint_of
+from tilewright.derivatives.simplify.simplify_kernel import simplify_kernel
 from tilewright.derivatives.tiling.coarsen import coarsen
 from tilewright.derivatives.tiling.delinearize import delinearize
 from tilewright.derivatives.tiling.hoist_transposes import hoist_transposes
@@ -51,8 +54,9 @@ from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import ScratchTile
 from tilewright.derivatives.tiling.split_tiles import split_tiles
 from tilewright.derivatives.tiling.split_writes import split_writes
-from tilewright.ir.core import Module
+from tilewright.ir.core import Module, Value
 from tilewright.ir.ops.memory import Store
+from tilewright.ir.types import FloatType
 
 #: The fewest places that a program of a coarsened kernel takes, for a partial sum costs as much
 #: memory traffic as a place.
@@ -84,7 +88,7 @@ class _Planner:
         self.source, self.request, self.launch = module, request, launch
         self.accumulate = accumulate
         self.inputs = {f"{request.prefix}{name}": name for name in request.wrt}
-        self.checks: list[CheckedConditions | CheckedBox] = []
+        self.checks: list[CheckedConditions | CheckedBox | CheckedFactor] = []
         self.refusals: dict[str, str] = {}
         self.why: dict[str, str] = {}
         self.notes: list[str] = []
@@ -103,10 +107,10 @@ class _Planner:
         first = KernelDraft(adjoint.module, grid)
         first.ways = {name: mode for name, mode in modes.items() if mode != "atomic"}
         self._cover(first, [n for n, name in self.inputs.items() if modes[name] == "store"])
-        drafts = self._resolved(first)
+        kernels = [self._finished(draft) for draft in self._resolved(first)]
         return AdjointPlan(
-            tuple(self._finished(draft) for draft in drafts),
-            {name: self._note(name, drafts) for name in self.request.wrt},
+            tuple(kernels),
+            {name: self._note(name, kernels) for name in self.request.wrt},
             adjoint.loops,
             tuple(self.checks),
             tuple(self.notes),
@@ -175,7 +179,7 @@ class _Planner:
                 self._refuse(names, refusal.reason)
                 continue
             left -= set(names)
-        for axis, names in _loop_groups(places):
+        for axis, names in loop_groups(places):
             try:
                 firsts, made, rest = self._interchanged(rest, axis, names)
             except NoTilingError as refusal:
@@ -335,13 +339,23 @@ class _Planner:
             ways[original] = "atomic" if is_atomic else draft.ways.get(original, "store")
         return PlannedKernel(
             draft.module.kernel.name,
-            draft.module,
+            simplify_kernel(draft.module, self._allows),
             draft.grid,
             {name: extent for name, extent in draft.numbers.items() if name in parameters},
             {name: buffer for name, buffer in draft.scratch.items() if name in parameters},
             ways,
             tuple(draft.reasons),
         )
+
+    def _allows(self, factor: Value, narrow: FloatType) -> bool:
+        """Return whether values of a narrow type may lack a factor, as it is at the launch."""
+        expression = scalar_expression(factor)
+        if expression is None:
+            return False
+        check = CheckedFactor(expression, narrow, False)
+        outcome = check.at(self.launch)
+        self.checks.append(replace(check, outcome=outcome))
+        return outcome
 
     def _writes(self, module: Module) -> dict[str, bool]:
         """Return the gradients that a kernel writes, and whether it adds to them atomically."""
@@ -355,11 +369,9 @@ class _Planner:
                 found[name] = found.get(name, False) or is_addition(write)
         return found
 
-    def _note(self, name: str, drafts: Sequence[KernelDraft]) -> InputNote:
+    def _note(self, name: str, kernels: Sequence[PlannedKernel]) -> InputNote:
         """Return a note of how the gradient of an input is written."""
-        ways = [
-            kernel.writes[name] for kernel in map(self._finished, drafts) if name in kernel.writes
-        ]
+        ways = [kernel.writes[name] for kernel in kernels if name in kernel.writes]
         way = "atomic" if "atomic" in ways or not ways else ways[-1]
         why = self.why[name]
         if way == "atomic" and name in self.refusals:
@@ -374,15 +386,6 @@ def _shared_groups(places: Mapping[str, SumPlaces]) -> list[list[str]]:
         if len(found.loops) + found.is_flat > 1:
             groups.setdefault((found.loops, found.is_flat), []).append(name)
     return list(groups.values())
-
-
-def _loop_groups(places: Mapping[str, SumPlaces]) -> list[tuple[int, list[str]]]:
-    """Return the arguments that are summed over an axis in a loop: a group for each axis."""
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, found in places.items():
-        if len(found.loops) == 1 and not found.is_flat and found.axes:
-            groups.setdefault((found.axes[0], *found.loops), []).append(name)
-    return [(axis, names) for (axis, *_), names in groups.items()]
 
 
 def _with(grid: Grid, axis: int, extent: Extent) -> Grid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.derivatives.tiling.grid_dependence import hoist_grid_queries
@@ -102,4 +102,13 @@ def _add_loop(loop: For, found: set[Value]) -> None:
             found.add(result)
 
 
-__all__ = ["SumPlaces", "sum_places"]
+def loop_groups(places: Mapping[str, SumPlaces]) -> list[tuple[int, list[str]]]:
+    """Return the arguments that are summed over an axis in a loop: a group for each axis."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, found in places.items():
+        if len(found.loops) == 1 and not found.is_flat and found.axes:
+            groups.setdefault((found.axes[0], *found.loops), []).append(name)
+    return [(axis, names) for (axis, *_), names in groups.items()]
+
+
+__all__ = ["SumPlaces", "loop_groups", "sum_places"]

@@ -15,6 +15,7 @@ from tilewright.derivatives.plan.adjoint_plan import (
     AdjointPlan,
     CheckedBox,
     CheckedConditions,
+    CheckedFactor,
     PlannedKernel,
 )
 from tilewright.derivatives.plan.grid_extents import Grid, LaunchFacts
@@ -304,6 +305,8 @@ def _conditions(plan: AdjointPlan, facts: LaunchFacts) -> list[ConditionNote]:
             values = "the grid" if box is None else f"the box {box}"
             found.setdefault(text, ConditionNote(text, values, box is not None))
             continue
+        if isinstance(check, CheckedFactor):
+            continue  # the gradients are the same but for the rounding of a narrow type
         for condition in _decisive(check, facts):
             note = _condition_note(condition, check, facts)
             found.setdefault(note.text, note)
