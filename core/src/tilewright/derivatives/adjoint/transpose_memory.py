@@ -10,7 +10,8 @@ from tilewright.derivatives.adjoint.adjoint_builder import AdjointBuilder
 from tilewright.derivatives.adjoint.rules import transposes
 from tilewright.derivatives.analysis.memory_effects import Writes, adds
 from tilewright.derivatives.refusals import refusal
-from tilewright.ir.core import Operation, Value
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.memory import (
     AtomicRmw,
     DescriptorGather,
@@ -22,7 +23,15 @@ from tilewright.ir.ops.memory import (
     Store,
 )
 from tilewright.ir.ops.rules import accessed_type
-from tilewright.ir.types import DescriptorType, FloatType
+from tilewright.ir.types import (
+    I32,
+    DescriptorType,
+    FloatType,
+    TileType,
+    element_type,
+    shape_of,
+    with_element,
+)
 
 
 def _shadow(builder: AdjointBuilder, operation: Operation) -> Value:
@@ -165,11 +174,40 @@ def descriptor_load(builder: AdjointBuilder, operation: DescriptorLoad, dy: Valu
             b.descriptor_store(descriptor, offsets=offsets, value=dy)
 
 
-@transposes(DescriptorGather, "refused where the input's cotangent is wanted")
+@transposes(DescriptorGather, "the rows of dy are added to those of the input's cotangent")
 def descriptor_gather(builder: AdjointBuilder, operation: DescriptorGather, dy: Value) -> None:
-    if _mode(builder, operation) is not None:
-        raise refusal(
-            operation,
-            "no operation adds rows to those of a descriptor",
-            "load the rows through pointers",
-        )
+    mode = _mode(builder, operation)
+    if mode is None:
+        return
+    b, descriptor = builder.b, _shadow(builder, operation)
+    rows, column = builder.primal[operation.rows], builder.primal[operation.column]
+    assert isinstance(descriptor.type, DescriptorType)
+    dy = builder.to(dy, with_element(dy.type, descriptor.type.element))
+    match mode:
+        case "atomic":
+            _add_rows(b, descriptor, rows, column, dy)
+        case "add":
+            known = b.descriptor_gather(descriptor, rows=rows, column=column)
+            b.descriptor_scatter(descriptor, rows=rows, column=column, value=b.add(known, dy))
+            b.barrier()
+        case _:
+            b.descriptor_scatter(descriptor, rows=rows, column=column, value=dy)
+
+
+def _add_rows(b: Builder, descriptor: Value, rows: Value, column: Value, tile: Value) -> None:
+    """Append a loop that adds each row of a tile to a row of a tensor: rows may be the same."""
+    count, columns = shape_of(tile.type)
+    zero, one, end = (b.constant_like(I32, number) for number in (0, 1, count))
+    body = Region([I32], ["row"])
+    with b.at_region(body):
+        (number,) = body.arguments
+        place = b.gather(rows, b.splat(number, result=TileType((1,), I32)), axis=0)
+        combine = Region([element_type(rows.type)] * 2)
+        with b.at_region(combine):
+            b.yield_([b.max(*combine.arguments)])
+        (row,) = b.region_op("reduce", [place], regions=[combine], axis=0).results
+        index = b.splat(number, result=TileType((1, columns), I32))
+        value = b.gather(tile, index, axis=0)
+        b.descriptor_reduce(descriptor, offsets=[row, column], value=value, kind="add")
+        b.yield_([])
+    b.region_op("for", zero, end, one, [], regions=[body])
