@@ -13,6 +13,7 @@ from tilewright.derivatives.partials import PARTIALS
 from tilewright.derivatives.primal_replay import PrimalReplay
 from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.derivatives.rule_calls import JVP, apply_rule, required_rule
+from tilewright.derivatives.scaled_operands import operands_of
 from tilewright.derivatives.shadow_addresses import ShadowAddresses
 from tilewright.derivatives.tangent_regions import region_rule
 from tilewright.ir.core import Function, Operation, Region, Value
@@ -95,13 +96,7 @@ class TangentBuilder(PrimalReplay):
         elif isinstance(operation, Call):
             self._call(operation)
         elif isinstance(operation, DotScaled):
-            if operation.a in self.varied or operation.b in self.varied:
-                raise refusal(
-                    operation,
-                    "has no derivative by operands that share scales",
-                    "multiply operands without scales by dot where a gradient is wanted",
-                )
-            self.tangents[operation.result] = self.tangent(operation.c)
+            self._dot_scaled(operation)
         elif isinstance(operation, Reshape) and operation.reorder:
             raise refusal(
                 operation,
@@ -165,6 +160,18 @@ class TangentBuilder(PrimalReplay):
         if operation.b in self.tangents:
             tangent = self.to(self.tangents[operation.b], right.type)
             total = self.b.dot(left, tangent, total, **named)
+        self.tangents[operation.result] = total
+
+    def _dot_scaled(self, operation: DotScaled) -> None:
+        b, primal = self.b, self.primal.__getitem__
+        left, right = operands_of(operation)
+        total = self.tangent(operation.c)
+        if left.value in self.tangents:
+            tangent = left.scaled(b, self.tangents[left.value], primal)
+            total = b.dot(tangent, right.elements(b, primal), total)
+        if right.value in self.tangents:
+            tangent = right.scaled(b, self.tangents[right.value], primal)
+            total = b.dot(left.elements(b, primal), tangent, total)
         self.tangents[operation.result] = total
 
     def _dot_operand(self, value: Value) -> Value:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tilewright.derivatives.adjoint.adjoint_builder import AdjointBuilder
 from tilewright.derivatives.adjoint.rules import transposes
 from tilewright.derivatives.cotangent_types import cotangent_type
-from tilewright.derivatives.refusals import refusal
+from tilewright.derivatives.scaled_operands import operands_of, transposed
 from tilewright.ir.core import Value
 from tilewright.ir.ops.linear import Dot, DotScaled
 from tilewright.ir.types import F32, FloatType, element_type, shape_of, with_element
@@ -44,10 +45,16 @@ def _operand(builder: AdjointBuilder, value: Value) -> Value:
     Its rows that masked-off lanes made infinite or NaN meet cotangents of zero, and the dot sums
     over the rows: they become zero.
     """
-    b, found = builder.b, builder.primal[value]
+    found = builder.primal[value]
     element = element_type(found.type)
     if isinstance(element, FloatType) and element.is_fp8:
         found = builder.to(found, with_element(found.type, F32))
+    return _cleaned(builder, value, found)
+
+
+def _cleaned(builder: AdjointBuilder, value: Value, found: Value) -> Value:
+    """Return a tile made of an operand, with zeros where masked-off lanes are not finite."""
+    b = builder.b
     if value not in builder.analysis.finiteness.unsafe:
         return found
     zero = b.constant_like(found.type, 0.0)
@@ -56,12 +63,22 @@ def _operand(builder: AdjointBuilder, value: Value) -> Value:
     return cleaned
 
 
-@transposes(DotScaled, "dy for c; refused where a or b varies")
+@transposes(DotScaled, "dy b' for a, a' dy for b, of f32 and times the scales; dy for c")
 def dot_scaled(builder: AdjointBuilder, operation: DotScaled, dy: Value) -> None:
-    if operation.a in builder.varied or operation.b in builder.varied:
-        raise refusal(
-            operation,
-            "has no derivative by operands that share scales",
-            "multiply operands without scales by dot where a gradient is wanted",
-        )
+    b, varied = builder.b, builder.varied
+    left, right = operands_of(operation)
+    if left.value in varied:
+        other = transposed(b, _cleaned(builder, right.value, right.elements(b, _primal(builder))))
+        zero = b.constant_like(cotangent_type(left.value.type), 0.0)
+        made = b.dot(dy, other, zero)
+        builder.add_cotangent(left.value, left.scaled(b, made, _primal(builder)))
+    if right.value in varied:
+        other = transposed(b, _cleaned(builder, left.value, left.elements(b, _primal(builder))))
+        zero = b.constant_like(cotangent_type(right.value.type), 0.0)
+        made = b.dot(other, dy, zero)
+        builder.add_cotangent(right.value, right.scaled(b, made, _primal(builder)))
     builder.add_cotangent(operation.c, dy)
+
+
+def _primal(builder: AdjointBuilder) -> Callable[[Value], Value]:
+    return builder.primal.__getitem__

@@ -13,10 +13,12 @@ from tilewright.derivatives.analysis.addresses import Addresses
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.derivatives.refusals import REWRITE, refusal
 from tilewright.derivatives.rule_calls import varying_operands
+from tilewright.derivatives.scaled_operands import scale_refusal
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops.arithmetic import Bitcast, Cast, Cmp
 from tilewright.ir.ops.control import Call, For, If, Map, Reduce, Scan, While
 from tilewright.ir.ops.debug import Extern, InlineAsm
+from tilewright.ir.ops.linear import DotScaled
 from tilewright.ir.table import Effect, Trait
 
 
@@ -83,6 +85,8 @@ class Activity:
     def _operation(self, operation: Operation) -> None:
         if operation.spec.terminator:
             return
+        if isinstance(operation, DotScaled):
+            self._require_constant_scales(operation)
         varies = any(operand in self.varied for operand in operation.operands)
         if self.reads_input(operation):
             self._read(operation)
@@ -122,7 +126,8 @@ class Activity:
         """Follow the bits of floats that vary through integers; comparisons end them."""
         if isinstance(operation, Cmp):
             return
-        if any(map(is_float, operation.results)) and isinstance(operation, Bitcast | Cast):
+        makes_floats = isinstance(operation, Bitcast | Cast | DotScaled)
+        if any(map(is_float, operation.results)) and makes_floats:
             raise self._refused_bits(operation)
         self._bits.update(
             result
@@ -131,6 +136,11 @@ class Activity:
         )
         if any(operand in self.varied for operand in operation.operands):
             self._vary(filter(is_float, operation.results))
+
+    def _require_constant_scales(self, operation: DotScaled) -> None:
+        for scale in (operation.a_scale, operation.b_scale):
+            if scale is not None and (scale in self.varied or scale in self._bits):
+                raise scale_refusal(operation)
 
     def _refused_bits(self, operation: Operation) -> Exception:
         return refusal(operation, "makes a float of the bits of one that has a derivative", REWRITE)
