@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
 
-__all__ = ["rms_norm", "rms_norm_reference"]
+__all__ = ["matmul", "matmul_reference", "rms_norm", "rms_norm_reference"]

@@ -1,0 +1,1 @@
+"""Matmuls and what is built of them."""

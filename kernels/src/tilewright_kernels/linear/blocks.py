@@ -1,0 +1,227 @@
+"""Block sizes of matmuls: the candidate of a family that a model of its time prefers."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tilewright as tw
+from tilewright_kernels.operations.devices import Device
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Block sizes and launch options of a matmul.
+
+    Attributes:
+        m, n: extents of a block of the result.
+        k: elements along K per iteration.
+        num_warps: warps of a program.
+        num_stages: stages of the multi-buffered operands.
+        split: parts along K.
+        is_persistent: whether each program computes several blocks, loaded through descriptors.
+    """
+
+    m: int
+    n: int
+    k: int
+    num_warps: int = 4
+    num_stages: int = 3
+    split: int = 1
+    is_persistent: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The launch options."""
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Rates of a processor of a family, and candidates for operands of 16 bits.
+
+    Attributes:
+        multiplications: multiplications and additions per cycle of 16-bit operands.
+        cache_bytes: bytes per cycle from the L2 cache to a processor.
+        memory_bytes: bytes per cycle from memory to all processors.
+        start: cycles before the first multiplication of a block and after the last.
+        candidates: blocks for many rows.
+    """
+
+    multiplications: int
+    cache_bytes: int
+    memory_bytes: int
+    start: int
+    candidates: tuple[Blocks, ...]
+
+
+_AMPERE = (
+    Blocks(128, 256, 32, 8, 3),
+    Blocks(128, 128, 32, 4, 4),
+    Blocks(128, 128, 64, 8, 3),
+    Blocks(128, 64, 64, 4, 3),
+    Blocks(64, 128, 64, 4, 3),
+    Blocks(64, 64, 64, 4, 4),
+)
+_CDNA = (
+    Blocks(256, 256, 32, 8, 2),
+    Blocks(128, 256, 32, 8, 2),
+    Blocks(128, 128, 64, 4, 2),
+    Blocks(128, 64, 64, 4, 2),
+    Blocks(64, 64, 64, 4, 2),
+)
+_RDNA = (
+    Blocks(128, 128, 32, 8, 2),
+    Blocks(64, 128, 32, 4, 2),
+    Blocks(128, 64, 32, 4, 2),
+    Blocks(64, 64, 32, 4, 2),
+)
+_HOPPER = (
+    Blocks(128, 256, 64, 8, 4, is_persistent=True),
+    Blocks(128, 256, 64, 8, 4),
+    Blocks(128, 128, 64, 4, 5),
+    Blocks(128, 64, 64, 4, 6),
+    Blocks(64, 256, 64, 4, 4),
+    Blocks(64, 128, 64, 4, 6),
+    Blocks(64, 64, 64, 4, 8),
+)
+_FAMILIES = {
+    "hopper": _Family(2048, 50, 1900, 2400, _HOPPER),
+    "blackwell": _Family(4096, 64, 4000, 3000, _HOPPER),
+    "ampere": _Family(1024, 40, 1100, 1500, _AMPERE),
+    "ada": _Family(512, 32, 400, 1500, _AMPERE),
+    "cdna2": _Family(1024, 64, 950, 2500, _CDNA),
+    "cdna3": _Family(1024, 64, 2500, 2500, _CDNA),
+    "cdna4": _Family(2048, 64, 3300, 2500, _CDNA),
+    "rdna3": _Family(512, 64, 400, 2000, _RDNA),
+    "rdna4": _Family(1024, 64, 250, 2000, _RDNA),
+}
+#: Rows up to which reading B bounds the time.
+FEW_ROWS = 64
+_MOST_PARTS = 16
+
+
+@functools.lru_cache(4096)
+def matmul_blocks(
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    device: Device,
+    *,
+    batch: int = 1,
+    may_split: bool = True,
+    may_persist: bool = False,
+    is_invariant: bool = False,
+) -> Blocks:
+    """Return the blocks of a matmul.
+
+    Args:
+        m, n, k: extents.
+        bits: of an element of the wider operand.
+        device: that it runs on.
+        batch: number of matmuls.
+        may_split: whether K may be divided among programs.
+        may_persist: whether operands and result can be accessed through descriptors.
+        is_invariant: whether the choice must be the same for any ``m`` and ``batch``.
+    """
+    if device.family == "cpu":
+        return _cpu_blocks(64 if is_invariant else m, n, k, 1 if is_invariant else batch, device)
+    family = _FAMILIES[device.family]
+    if is_invariant:
+        wide = [each for each in family.candidates if each.n > 64 and not each.is_persistent]
+        chosen = min(wide, key=lambda each: (each.m * each.n, each.m))
+        return _of_type(chosen, bits)
+    if m <= FEW_ROWS:
+        return _few_rows_blocks(m, n, k, bits, device, batch, may_split)
+    best = min(
+        (
+            (_cycles(each, split, m, n, k, bits, batch, device.processors, family), number, split)
+            for number, each in enumerate(family.candidates)
+            if may_persist or not each.is_persistent
+            for split in _splits(each, k, bits, may_split and not each.is_persistent)
+        )
+    )
+    return _of_type(replace(family.candidates[best[1]], split=best[2]), bits)
+
+
+def _splits(blocks: Blocks, k: int, bits: int, may_split: bool) -> range:
+    steps = tw.cdiv(k, max(blocks.k * 16 // bits, 16))
+    return range(1, min(_MOST_PARTS, max(steps // 4, 1)) + 1 if may_split else 2)
+
+
+def _cycles(
+    blocks: Blocks,
+    split: int,
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    batch: int,
+    processors: int,
+    family: _Family,
+) -> float:
+    """Return the modelled cycles: rounds of the busiest processor, or memory traffic."""
+    tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n) * batch
+    inner = max(blocks.k * 16 // bits, 16)
+    steps = tw.cdiv(tw.cdiv(k, inner), split)
+    multiplied = blocks.m * blocks.n * inner * bits / 16 / family.multiplications
+    copied = (blocks.m + blocks.n) * inner * bits / 8 / family.cache_bytes
+    stored = blocks.m * blocks.n * (4 if split > 1 else bits / 8) / family.cache_bytes
+    start = family.start + stored
+    if blocks.is_persistent:
+        start *= 0.3
+    rounds = tw.cdiv(tiles * split, processors)
+    computed = rounds * (steps * max(multiplied, copied) + start)
+    moved = batch * (m * k + n * k + m * n) * bits / 8
+    summed = 0.0
+    if split > 1:
+        summed = family.start * 2 + batch * m * n * 4 * (2 * split + 1) / family.memory_bytes
+    return max(computed, moved / family.memory_bytes) + summed
+
+
+def _few_rows_blocks(
+    m: int, n: int, k: int, bits: int, device: Device, batch: int, may_split: bool
+) -> Blocks:
+    """Return blocks for which enough loads of B are in flight."""
+    rows = max(16, tw.next_power_of_2(m))
+    columns = 16 if tw.cdiv(n, 32) * batch < 2 * device.processors else 32
+    if rows > 32:
+        columns = 32
+    inner = (256 if columns == 16 else 128) * 16 // bits
+    if device.family[:4] in ("cdna", "rdna"):
+        columns, stages = max(columns, 32), 2
+    else:
+        stages = 4 if columns == 16 else 6
+        # operands of up to 160 KiB (Hopper), 80 KiB (others)
+        room = (160 if device.family in ("hopper", "blackwell") else 80) << 10
+        stages = max(2, min(stages, room // ((rows + columns) * inner * bits // 8)))
+    split = 1
+    programs = tw.cdiv(n, columns) * batch
+    if may_split:
+        steps = tw.cdiv(k, inner)
+        split = max(1, min(device.processors // max(programs, 1), _MOST_PARTS, steps // 4))
+    return Blocks(rows, columns, max(inner, 16), 4, stages, split)
+
+
+def _of_type(blocks: Blocks, bits: int) -> Blocks:
+    """Return blocks of the same bytes along K for elements of a number of bits."""
+    return replace(blocks, k=max(blocks.k * 16 // bits, 16))
+
+
+def _cpu_blocks(m: int, n: int, k: int, batch: int, device: Device) -> Blocks:
+    """Return blocks that occupy all threads, the largest where there are enough."""
+    rows = min(128, max(16, tw.next_power_of_2(m)))
+    columns = min(128, max(16, tw.next_power_of_2(n)))
+    inner = min(64, max(16, tw.next_power_of_2(k)))
+
+    def programs() -> int:
+        return tw.cdiv(m, rows) * tw.cdiv(n, columns) * batch
+
+    while programs() < device.processors and (rows > 32 or columns > 32):
+        if rows > columns:
+            rows //= 2
+        else:
+            columns //= 2
+    return Blocks(rows, columns, inner)

@@ -1,0 +1,409 @@
+"""Matmul with an epilogue: bias, activation, residual, and conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import array_api_compat
+
+import tilewright as tw
+from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
+from tilewright_kernels.linear.element_types import (
+    OPERANDS,
+    accumulator_of,
+    bits_of,
+    name_of,
+    operand_of,
+    result_of,
+)
+from tilewright_kernels.linear.epilogue import EPILOGUE_BACKWARD
+from tilewright_kernels.linear.matmul_kernels import (
+    add_parts_kernel,
+    matmul_kernel,
+    persistent_matmul_kernel,
+    vector_matmul_kernel,
+)
+from tilewright_kernels.operations import Array, Function, Launcher, Operation, strides
+from tilewright_kernels.operations.devices import device_of
+
+_GROUP_M = 8
+_INT32 = 1 << 31
+
+
+def matmul_reference(
+    a: Any, b: Any, bias: Any = None, residual: Any = None, *, activation: Any = None
+) -> Any:
+    """Return ``activation(a @ b + bias) + residual`` in the types of the arrays."""
+    xp = array_api_compat.array_namespace(a)
+    c = xp.matmul(a, b)
+    if bias is not None:
+        c = c + bias
+    if activation is not None:
+        c = activation(c)
+    return c if residual is None else c + residual
+
+
+def _shapes(
+    make: Any,
+    a: Any,
+    b: Any,
+    bias: Any,
+    residual: Any,
+    activation: Any,
+    out_dtype: str,
+    precision: str,
+    invariant: bool,
+) -> tuple[Any, ...]:
+    shape = (*a.shape[:-1], b.shape[-1])
+    dtype = out_dtype or result_of(operand_of(name_of(a), name_of(b)))
+    return make(shape, dtype), make((0,) if activation is None else shape, dtype)
+
+
+def _launch(
+    run: Launcher,
+    c: Any,
+    z: Any,
+    a: Array,
+    b: Array,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    activation: Function | None = None,
+    out_dtype: str = "",
+    precision: str = "ieee",
+    invariant: bool = False,
+) -> None:
+    z = None if activation is None else z
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    batch = a.shape[0] if a.ndim == 3 else 1
+    if m == 0 or n == 0 or batch == 0:
+        return
+    operand = operand_of(name_of(a), name_of(b))
+    device = device_of(a)
+    may_persist = (
+        batch == 1
+        and device.family in ("hopper", "blackwell")
+        and name_of(a) == name_of(b)
+        and k > 0
+        and all(_by_descriptor(each) is not None for each in (a, b, c))
+        and _by_descriptor(c) is False
+        and bits_of(name_of(c)) <= 16
+    )
+    blocks = matmul_blocks(
+        m,
+        n,
+        k,
+        bits_of(operand),
+        device,
+        batch=batch,
+        may_split=batch == 1 and not invariant,
+        may_persist=may_persist,
+        is_invariant=invariant,
+    )
+    results = (c, z, bias, residual)
+    constants = {
+        "SUM": accumulator_of(operand),
+        "PRECISION": precision,
+        "ACTIVATION": activation,
+    }
+    if blocks.is_persistent:
+        launch_persistent(run, blocks, a, b, results, device.processors, constants)
+    elif m == 1 and batch == 1 and not invariant and _is_vector(a, b, operand, device.family):
+        launch_vector(run, a, b, results, activation)
+    else:
+        launch_blocks(run, blocks, a, b, results, OPERANDS[operand], constants, invariant)
+
+
+def launch_blocks(
+    run: Launcher,
+    blocks: Blocks,
+    a: Any,
+    b: Any,
+    results: tuple[Any, ...],
+    operand: Any,
+    constants: Mapping[str, Any],
+    invariant: bool,
+) -> None:
+    """Launch the kernel that reads operands of any strides through pointers."""
+    c, *_, residual = results
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    batch = a.shape[0] if a.ndim == 3 else 1
+    options: dict[str, Any] = {**blocks.options, **({"invariant": True} if invariant else {})}
+    outputs = results
+    c_strides, residual_strides = _three(c), _three(residual)
+    if blocks.split > 1:
+        parts = run.empty((blocks.split, m, n), "int32" if "int" in str(operand) else "float32")
+        outputs, c_strides = (parts, None, None, None), (0, n, 1)
+    wide = any(
+        sum((size - 1) * step for size, step in zip(each.shape, strides(each), strict=True))
+        >= _INT32
+        for each in (a, b, c, residual)
+        if each is not None
+    )
+    run(
+        matmul_kernel,
+        (tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n) * batch, blocks.split),
+        a,
+        b,
+        *outputs,
+        m,
+        n,
+        k,
+        *_three(a),
+        *_three(b),
+        *c_strides,
+        *(residual_strides if blocks.split == 1 else (0, 0, 0)),
+        BLOCK_M=blocks.m,
+        BLOCK_N=blocks.n,
+        BLOCK_K=blocks.k,
+        GROUP_M=_GROUP_M,
+        SPLIT=blocks.split,
+        IS_BATCHED=batch > 1,
+        IS_WIDE=wide,
+        EVEN_K=k % blocks.k == 0,
+        OPERAND=operand,
+        **{**constants, "ACTIVATION": None if blocks.split > 1 else constants["ACTIVATION"]},
+        **options,
+    )
+    if blocks.split > 1:
+        columns = min(512, tw.next_power_of_2(n))
+        run(
+            add_parts_kernel,
+            (tw.cdiv(m, max(1024 // columns, 1)), tw.cdiv(n, columns)),
+            outputs[0],
+            *results,
+            m,
+            n,
+            m * n,
+            *_three(c)[1:],
+            *residual_strides[1:],
+            SPLIT=blocks.split,
+            BLOCK_M=max(1024 // columns, 1),
+            BLOCK_N=columns,
+            SUM=constants["SUM"],
+            ACTIVATION=constants["ACTIVATION"],
+        )
+
+
+def launch_persistent(
+    run: Launcher,
+    blocks: Blocks,
+    a: Any,
+    b: Any,
+    results: tuple[Any, ...],
+    processors: int,
+    constants: Mapping[str, Any],
+) -> None:
+    """Launch the kernel whose programs compute several blocks each."""
+    a, b, c, z, bias, residual = (_matrix(each) for each in (a, b, *results))
+    (m, k), n = a.shape, b.shape[1]
+    programs = min(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), processors)
+    run(
+        persistent_matmul_kernel,
+        (programs,),
+        a,
+        b,
+        c,
+        z,
+        bias,
+        residual,
+        m,
+        n,
+        k,
+        max(strides(a)),
+        max(strides(b)),
+        strides(c)[0],
+        *_three(residual)[1:],
+        BLOCK_M=blocks.m,
+        BLOCK_N=blocks.n,
+        BLOCK_K=blocks.k,
+        GROUP_M=2 * _GROUP_M,
+        PROGRAMS=programs,
+        A_IS_TRANSPOSED=bool(_by_descriptor(a)),
+        B_IS_TRANSPOSED=bool(_by_descriptor(b)),
+        **constants,
+        **blocks.options,
+    )
+
+
+def launch_vector(run: Launcher, a: Any, b: Any, results: tuple[Any, ...], activation: Any) -> None:
+    """Launch the kernel for one row and a matrix whose memory is [N, K]."""
+    k, n = b.shape[-2:]
+    columns, inner = (8, 512) if n >= 4096 else (4, 512)
+    run(
+        vector_matmul_kernel,
+        (tw.cdiv(n, columns),),
+        a,
+        b,
+        *results,
+        n,
+        k,
+        strides(b)[-1],
+        strides(results[0])[-1],
+        _three(results[3])[2],
+        BLOCK_N=columns,
+        BLOCK_K=inner,
+        EVEN_K=k % inner == 0,
+        ACTIVATION=activation,
+        num_warps=4,
+        num_stages=1,
+    )
+
+
+def _is_vector(a: Any, b: Any, operand: str, family: str) -> bool:
+    k = b.shape[-2]
+    return (
+        family != "cpu"
+        and k > 0
+        and operand in ("float16", "bfloat16", "float32")
+        and (k == 1 or (strides(a)[-1] == 1 and strides(b)[-2] == 1))
+    )
+
+
+def _three(array: Any) -> tuple[int, ...]:
+    """Return strides of a batch, a row and a column."""
+    if array is None:
+        return (0, 0, 0)
+    found = strides(array)
+    return found if len(found) == 3 else (0, *found)
+
+
+def _matrix(array: Any) -> Any:
+    return array[0] if array is not None and array.ndim == 3 else array
+
+
+def _by_descriptor(array: Any) -> bool | None:
+    """Return whether a descriptor of a matrix is one of its transpose; None where there is none."""
+    matrix = strides(array)[-2:]
+    size = bits_of(name_of(array)) // 8
+    pointer = getattr(array, "data_ptr", None)
+    if pointer is not None and pointer() % 16:
+        return None
+    for is_transposed, (outer, inner) in ((False, matrix), (True, matrix[::-1])):
+        extent = array.shape[-2 if is_transposed else -1]
+        if inner == 1 and outer >= extent and outer * size % 16 == 0:
+            return is_transposed
+    return None
+
+
+MATMUL = Operation("matmul", ("c", "z"), _shapes, _launch, residuals=("z",))
+
+
+@MATMUL.differentiate(saved=("a", "b", "z", "bias"))
+def _gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
+    found: dict[str, Any] = {"residual": dc} if "residual" in saved.needed else {}
+    z = saved.z if saved.activation is not None else None
+    bias = saved.bias if "bias" in saved.needed else None
+    dz = dc
+    if z is not None or bias is not None:
+        dz, dbias = EPILOGUE_BACKWARD(
+            dc, z, saved.bias if z is not None else bias, saved.activation
+        )
+        dz = dc if z is None else dz
+        if bias is not None:
+            found["bias"] = dbias
+    options = {"precision": saved.precision, "invariant": saved.invariant, "activation": None}
+    if "a" in saved.needed:
+        other = saved.b.swapaxes(-1, -2)
+        found["a"] = MATMUL(dz, other, out_dtype=name_of(saved.a), **options)
+    if "b" in saved.needed:
+        other = saved.a.swapaxes(-1, -2)
+        found["b"] = MATMUL(other, dz, out_dtype=name_of(saved.b), **options)
+    return found
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: Any = None,
+    out_dtype: str = "",
+    precision: str = "ieee",
+    invariant: bool = False,
+    out: Any = None,
+) -> Any:
+    """Compute ``activation(a @ b + bias) + residual``.
+
+    Args:
+        a: of shape (..., M, K), of any strides, of float16, bfloat16, float32, float8_e4m3fn,
+            float8_e5m2 or int8.
+        b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``; of the type of
+            ``a``, or of int8 beside a float type, to which it is converted.
+        bias: of shape (N,), or None.
+        residual: of the shape of the result, or None.
+        activation: a function of ``tilewright.jit`` of a tile in float32, or None.
+        out_dtype: the name of the result's type. It is the type of ``a`` if none is given; that of
+            int8 matmuls is int32, and of float8 ones bfloat16.
+        precision: of float32 operands: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"`` or
+            ``"bf16x6"``.
+        invariant: whether the bits of a row must be independent of the number of rows and
+            matrices, for operands of the same strides and alignment.
+        out: the array for the result.
+
+    Returns:
+        An array of shape (..., M, N). Sums are in float32 (int32 for int8), and have the same bits
+        in each call.
+
+    Raises:
+        ValueError: shapes do not fit.
+        TypeError: operands have types that cannot be multiplied.
+
+    Gradients: two matmuls, after the derived adjoint of the epilogue.
+    """
+    leading, m = a.shape[:-2], a.shape[-2]
+    if a.ndim < 2 or b.ndim < 2:
+        raise ValueError(f"operands must have two axes at least: {a.shape} and {b.shape}")
+    if a.shape[-1] != b.shape[-2] or (b.ndim > 2 and tuple(b.shape[:-2]) != tuple(leading)):
+        raise ValueError(
+            f"matmul of shapes {tuple(a.shape)} and {tuple(b.shape)}: b must be of shape "
+            f"({a.shape[-1]}, N), with the leading axes of a or none"
+        )
+    shape = (*leading, m, b.shape[-1])
+    if bias is not None and tuple(bias.shape) != shape[-1:]:
+        raise ValueError(f"bias has the shape {tuple(bias.shape)}, not {shape[-1:]}")
+    if residual is not None and tuple(residual.shape) != shape:
+        raise ValueError(f"residual has the shape {tuple(residual.shape)}, not {shape}")
+    if a.ndim == 2 or (a.ndim == 3 and b.ndim == 3):
+        return MATMUL(a, b, bias, residual, activation, out_dtype, precision, invariant, out=out)
+    flat = _flat_shape(shape, b.ndim)
+    found = MATMUL(
+        a.reshape(*flat[:-1], a.shape[-1]),
+        b if b.ndim == 2 else b.reshape(flat[0], *b.shape[-2:]),
+        bias,
+        None if residual is None else residual.reshape(flat),
+        activation,
+        out_dtype,
+        precision,
+        invariant,
+        out=None if out is None else _view(out, flat),
+    )
+    return found.reshape(shape) if out is None else out
+
+
+def _flat_shape(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Return the shape of a result as one matrix, or as a batch of them."""
+    rows = 1
+    for extent in shape[:-2]:
+        rows *= extent
+    return (rows * shape[-2], shape[-1]) if ndim == 2 else (rows, *shape[-2:])
+
+
+def _view(out: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array of another shape in the same memory.
+
+    Raises:
+        ValueError: the strides allow none.
+    """
+    try:
+        if hasattr(out, "view") and not hasattr(out, "ctypes"):
+            return out.view(shape)
+        found = out.view()
+        found.shape = shape
+        return found
+    except (RuntimeError, AttributeError):
+        raise ValueError(
+            f"out of shape {tuple(out.shape)} and strides {strides(out)} is no {shape} in memory: "
+            "give an array of C order"
+        ) from None

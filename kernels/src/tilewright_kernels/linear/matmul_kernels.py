@@ -1,0 +1,169 @@
+"""Kernels of matmul: blocks by pointers, blocks by descriptors, one row, and parts along K."""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.linear.epilogue import store_results
+
+
+@tw.jit
+def block_of(program, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """Return the row and the column of blocks: column by column in groups of rows of blocks."""
+    across = tl.cdiv(N, BLOCK_N)
+    first = program // (GROUP_M * across) * GROUP_M
+    height = min(tl.cdiv(M, BLOCK_M) - first, GROUP_M)
+    return first + program % (GROUP_M * across) % height, program % (GROUP_M * across) // height
+
+
+@tw.jit(do_not_specialize=["M"])
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, K,
+    stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn,
+    stride_cb, stride_cm, stride_cn, stride_rb, stride_rm, stride_rn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    SPLIT: tl.constexpr, IS_BATCHED: tl.constexpr, IS_WIDE: tl.constexpr, EVEN_K: tl.constexpr,
+    SUM: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N]."""
+    program = tl.program_id(0)
+    if IS_BATCHED:
+        blocks = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+        batch = (program // blocks).to(tl.int64)
+        program = program % blocks
+        a_ptr += batch * stride_ab
+        b_ptr += batch * stride_bb
+        c_ptr += batch * stride_cb
+        if z_ptr is not None:
+            z_ptr += batch * M * N
+        if residual_ptr is not None:
+            residual_ptr += batch * stride_rb
+    block_m, block_n = block_of(program, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    if IS_WIDE:
+        rows, columns, k = rows.to(tl.int64), columns.to(tl.int64), k.to(tl.int64)
+    start, end = 0, K
+    if SPLIT > 1:
+        part = tl.program_id(1)
+        each = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT) * BLOCK_K
+        start, end = part * each, min(K, (part + 1) * each)
+        c_ptr += part.to(tl.int64) * M * N
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
+    for first in range(start, end, BLOCK_K):
+        a_places = rows[:, None] * stride_am + (first + k[None, :]) * stride_ak
+        b_places = (first + k[:, None]) * stride_bk + columns[None, :] * stride_bn
+        if EVEN_K:
+            a = tl.load(a_ptr + a_places, mask=rows[:, None] < M, other=0.0)
+            b = tl.load(b_ptr + b_places, mask=columns[None, :] < N, other=0.0)
+        else:
+            a_inside = (rows[:, None] < M) & (first + k[None, :] < K)
+            b_inside = (first + k[:, None] < K) & (columns[None, :] < N)
+            a = tl.load(a_ptr + a_places, mask=a_inside, other=0.0)
+            b = tl.load(b_ptr + b_places, mask=b_inside, other=0.0)
+        accumulator = tl.dot(
+            a.to(OPERAND), b.to(OPERAND), accumulator, out_dtype=SUM, input_precision=PRECISION
+        )
+    store_results(
+        accumulator, c_ptr, z_ptr, bias_ptr, residual_ptr, rows, columns, M, N,
+        stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION,
+    )  # fmt: skip
+
+
+@tw.jit
+def persistent_matmul_kernel(
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, K,
+    stride_a, stride_b, stride_c, stride_rm, stride_rn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PROGRAMS: tl.constexpr, A_IS_TRANSPOSED: tl.constexpr, B_IS_TRANSPOSED: tl.constexpr,
+    SUM: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Compute blocks of a result with ``PROGRAMS`` programs, through descriptors.
+
+    A transposed operand is one whose memory is [K, M], or [N, K].
+    """
+    if A_IS_TRANSPOSED:
+        a = tl.make_tensor_descriptor(a_ptr, [K, M], [stride_a, 1], [BLOCK_K, BLOCK_M])
+    else:
+        a = tl.make_tensor_descriptor(a_ptr, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
+    if B_IS_TRANSPOSED:
+        b = tl.make_tensor_descriptor(b_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
+    else:
+        b = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_c, 1], [BLOCK_M, BLOCK_N])
+    for block in tl.range(
+        tl.program_id(0),
+        tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N),
+        PROGRAMS,
+        flatten=True,
+        warp_specialize=True,
+    ):
+        block_m, block_n = block_of(block, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, column = block_m * BLOCK_M, block_n * BLOCK_N
+        accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
+        for k in range(0, K, BLOCK_K):
+            x = a.load([k, row]).T if A_IS_TRANSPOSED else a.load([row, k])
+            y = b.load([column, k]).T if B_IS_TRANSPOSED else b.load([k, column])
+            accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
+        rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+        inside = (rows[:, None] < M) & (columns[None, :] < N)
+        if z_ptr is not None:
+            places = rows.to(tl.int64)[:, None] * N + columns[None, :]
+            tl.store(z_ptr + places, accumulator.to(z_ptr.dtype.element_ty), mask=inside)
+        if bias_ptr is not None:
+            bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
+            accumulator += bias.to(SUM)[None, :]
+        if ACTIVATION is not None:
+            accumulator = ACTIVATION(accumulator)
+        if residual_ptr is not None:
+            places = rows.to(tl.int64)[:, None] * stride_rm + columns[None, :] * stride_rn
+            accumulator += tl.load(residual_ptr + places, mask=inside, other=0.0).to(SUM)
+        c.store([row, column], accumulator.to(c.dtype))
+
+
+@tw.jit
+def vector_matmul_kernel(
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, N, K, stride_bn, stride_cn, stride_rn,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Multiply one row by a matrix whose memory is [N, K]; a program reads BLOCK_N rows of it."""
+    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = columns < N
+    b_ptrs = b_ptr + columns.to(tl.int64)[:, None] * stride_bn
+    total = tl.zeros((BLOCK_N, BLOCK_K), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        if EVEN_K:
+            a = tl.load(a_ptr + k)
+            b = tl.load(b_ptrs + k[None, :], mask=inside[:, None], other=0.0)
+        else:
+            a = tl.load(a_ptr + k, mask=k < K, other=0.0)
+            b = tl.load(b_ptrs + k[None, :], mask=inside[:, None] & (k < K)[None, :], other=0.0)
+        total += b.to(tl.float32) * a.to(tl.float32)[None, :]
+    store_results(
+        tl.sum(total, 1)[None, :], c_ptr, z_ptr, bias_ptr, residual_ptr, tl.arange(0, 1), columns,
+        1, N, 0, stride_cn, 0, stride_rn, ACTIVATION,
+    )  # fmt: skip
+
+
+@tw.jit
+def add_parts_kernel(
+    parts_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, stride_part,
+    stride_cm, stride_cn, stride_rm, stride_rn,
+    SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SUM: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):  # fmt: skip
+    """Add the sums of parts along K in their order, and apply the epilogue."""
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    places = rows[:, None] * N + columns[None, :]
+    total = tl.zeros((BLOCK_M, BLOCK_N), SUM)
+    for _ in tl.static_range(SPLIT):
+        total += tl.load(parts_ptr + places, mask=inside, other=0)
+        places += stride_part
+    store_results(
+        total, c_ptr, z_ptr, bias_ptr, residual_ptr, rows, columns, M, N,
+        stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION,
+    )  # fmt: skip

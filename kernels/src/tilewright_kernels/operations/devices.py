@@ -1,0 +1,125 @@
+"""Families of devices, by which operations choose block sizes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.runtime.devices import backend_choice
+
+#: Family -> processors of its largest device.
+_PROCESSORS = {
+    "ampere": 108,
+    "ada": 142,
+    "hopper": 132,
+    "blackwell": 148,
+    "cdna2": 104,
+    "cdna3": 304,
+    "cdna4": 256,
+    "rdna3": 48,
+    "rdna4": 32,
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """Properties of a device that block sizes follow.
+
+    Attributes:
+        family: ``"cpu"``, ``"ampere"`` (8.0), ``"ada"`` (8.6, 8.9 and 12.x), ``"hopper"`` (9.0),
+            ``"blackwell"`` (10.x), ``"cdna2"``, ``"cdna3"``, ``"cdna4"``, ``"rdna3"`` or
+            ``"rdna4"``.
+        processors: SMs, CUs (WGPs of RDNA), or threads of the process on a CPU.
+    """
+
+    family: str
+    processors: int
+
+
+def device_of(array: Any) -> Device:
+    """Return the device that kernels on an array of any framework run on.
+
+    An array in the host's memory is on the device of the backend that is chosen by name, else on
+    the CPU; traced arrays of JAX are on its default device.
+    """
+    if isinstance(array, np.ndarray):
+        return _of_the_host()
+    if hasattr(array, "stride"):
+        return _of_the_host() if array.device.type == "cpu" else _torch_device(array.device)
+    return _jax_device()
+
+
+def _of_the_host() -> Device:
+    choice = backend_choice.current.get() or backend_choice.environment_choice()
+    if choice is None or not choice.name:
+        return _cpu()
+    target = backend_choice.default_target()
+    return _cpu() if target is None else _of_target(target.kind, target.arch)
+
+
+@functools.cache
+def _of_target(kind: str, architecture: str) -> Device:
+    if kind == "cuda":
+        digits = re.sub(r"\D", "", architecture)
+        family = nvidia_family((int(digits[:-1]), int(digits[-1])))
+    elif kind == "hip":
+        family = amd_family(architecture)
+    else:
+        return _cpu()
+    return Device(family, _PROCESSORS[family])
+
+
+@functools.cache
+def _cpu() -> Device:
+    return Device("cpu", len(os.sched_getaffinity(0)))
+
+
+@functools.cache
+def _torch_device(place: Any) -> Device:
+    import torch
+
+    found = torch.cuda.get_device_properties(place)
+    name = getattr(found, "gcnArchName", "") if torch.version.hip else ""
+    family = amd_family(name) if name else nvidia_family((found.major, found.minor))
+    return Device(family, found.multi_processor_count)
+
+
+@functools.cache
+def _jax_device() -> Device:
+    import jax
+
+    found = jax.devices()[0]
+    if found.platform == "cpu":
+        return _cpu()
+    capability = str(getattr(found, "compute_capability", ""))
+    family = (
+        amd_family(capability)
+        if capability.startswith("gfx")
+        else nvidia_family(tuple(int(each) for each in capability.split(".")[:2]))
+    )
+    return Device(family, int(getattr(found, "core_count", 0)) or _PROCESSORS[family])
+
+
+def nvidia_family(capability: tuple[int, ...]) -> str:
+    """Return the family of a compute capability."""
+    if capability[0] == 10 or capability[0] == 11:
+        return "blackwell"
+    if capability[0] == 9:
+        return "hopper"
+    return "ampere" if capability == (8, 0) else "ada"
+
+
+def amd_family(architecture: str) -> str:
+    """Return the family of an architecture such as ``"gfx942"``."""
+    name = architecture.split(":")[0]
+    known = {"gfx90a": "cdna2", "gfx950": "cdna4"}
+    if name in known:
+        return known[name]
+    if name.startswith("gfx94"):
+        return "cdna3"
+    return "rdna4" if name.startswith("gfx12") else "rdna3"
