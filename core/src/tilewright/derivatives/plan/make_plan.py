@@ -50,6 +50,7 @@ from tilewright.derivatives.tiling.interchange import interchange
 from tilewright.derivatives.tiling.iteration_counts import iteration_counts
 from tilewright.derivatives.tiling.kernel_memory import KernelMemory, NoTilingError, is_addition
 from tilewright.derivatives.tiling.materialize import materialize
+from tilewright.derivatives.tiling.order_stores import order_stores
 from tilewright.derivatives.tiling.restrict_writes import restrict_writes
 from tilewright.derivatives.tiling.scratch_tiles import ScratchTile
 from tilewright.derivatives.tiling.split_tiles import split_tiles
@@ -332,6 +333,7 @@ class _Planner:
     # ---- the result
 
     def _finished(self, draft: KernelDraft) -> PlannedKernel:
+        order_stores(draft.module)
         parameters = {value.name for value in draft.module.kernel.arguments}
         ways = {}
         for name, is_atomic in sorted(self._writes(draft.module).items()):
