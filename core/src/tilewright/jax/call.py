@@ -202,10 +202,19 @@ def _launched(
     """Launch a kernel by XLA, and return its results."""
     jax = _jax()
     arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
-    traced = _traced(kernel, bound, arrays, results, grid, options, _kind(jax))
+    kind, count = _kind(jax), len(results)
+    if isinstance(kernel, PositionalDerivative) and kind != "cpu":
+        stand_ins = {name: _stand_in(value, kind) for name, value in {**arrays, **results}.items()}
+        given = [{**bound, **stand_ins}[name] for name in kernel.arg_names]
+        kernel, memory = kernel.with_memory(given, grid, options)
+        results = {
+            **results,
+            **{name: jax.ShapeDtypeStruct((size,), "uint8") for name, size in memory.items()},
+        }
+    traced = _traced(kernel, bound, arrays, results, grid, options, kind)
     calls[traced.key] = traced
     function = jax.ffi.ffi_call(TARGET, tuple(results.values()), vmap_method="expand_dims")
-    return list(function(*arrays.values(), key=traced.key))
+    return list(function(*arrays.values(), key=traced.key))[:count]
 
 
 def _bind(
@@ -260,11 +269,6 @@ def _traced(
                 "do not change; name it in inout=, or in out= if it is new"
             )
     if isinstance(kernel, PositionalDerivative):
-        if kind != "cpu":
-            raise LaunchError(
-                f"{kernel.__name__}: derivatives of kernels run on the CPU in programs of JAX, and "
-                f"this one is for {kind}: jax.config.update('jax_platforms', 'cpu')"
-            )
         axis = 3  # its kernels run in grids of their own
     else:
         axis = _free_axis(compiled, sizes)

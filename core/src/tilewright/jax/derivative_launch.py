@@ -1,15 +1,27 @@
-"""Launches of derivatives by XLA: all arguments by position, and arrays of the host as NumPy's."""
+"""Launches of derivatives by XLA: all arguments by position, in its stream on a device.
+
+Arrays of the host are passed as NumPy's.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
 
+import tilewright.language as tl
 from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dtypes import ITEM_SIZE
+from tilewright.runtime.derivatives.adjoint_kernel import AdjointKernel
+from tilewright.runtime.derivatives.bound_launch import Workspace
 from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel
+from tilewright.runtime.integers import cdiv
+from tilewright.runtime.launch.jit import jit
+
+#: Bytes of an element -> the unsigned type of its bits: not every device computes with every type.
+UNSIGNED: Final = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
 class PositionalDerivative:
@@ -17,12 +29,18 @@ class PositionalDerivative:
 
     Attributes:
         kernel: the derivative.
-        arg_names: the kernel's parameters, then those of the derivative.
+        arg_names: the kernel's parameters, then those of the derivative, then memory.
         cache_key: identifies its code.
     """
 
-    def __init__(self, kernel: DerivativeKernel) -> None:
-        self.kernel, self.arg_names = kernel, list(kernel.arg_names)
+    def __init__(self, kernel: DerivativeKernel, memory: tuple[str, ...] = ()) -> None:
+        """Prepare.
+
+        Args:
+            memory: buffers of an adjoint that come in as arguments.
+        """
+        self.kernel, self.arg_names = kernel, [*kernel.arg_names, *memory]
+        self._end = len(kernel.arg_names)
         innermost: Any = kernel
         while isinstance(innermost, DerivativeKernel):
             innermost = innermost.base_kernel
@@ -37,13 +55,55 @@ class PositionalDerivative:
 
         return launch
 
+    def run_in(self, stream: int, grid: Any, args: Sequence[Any], options: Any) -> None:
+        """Launch on memory of a device, in a stream."""
+        memory = dict(zip(self.arg_names[self._end :], args[self._end :], strict=True))
+        workspace = Workspace(stream, memory, partial(_clear, stream=stream))
+        own = self._own(args)
+        self.kernel.run_in(workspace, *args[: self._count], grid=grid, **own, **options)
+
+    def with_memory(
+        self, args: Sequence[Any], grid: Any, options: Any
+    ) -> tuple[PositionalDerivative, dict[str, int]]:
+        """Return the derivative with its buffers as further arguments, and their bytes."""
+        if not isinstance(self.kernel, AdjointKernel):
+            return self, {}
+        own = self._own(args)
+        sizes = self.kernel.memory_sizes(*args[: self._count], grid=grid, **own, **options)
+        return PositionalDerivative(self.kernel, tuple(sizes)), sizes
+
     def warmup(self, *args: Any, grid: Any, **options: Any) -> Any:
         """Compile for arguments that need not have memory."""
         given = args[: self._count]
         return self.kernel.warmup(*given, grid=grid, **self._own(args), **options)
 
     def _own(self, args: Any) -> dict[str, Any]:
-        return dict(zip(self.arg_names[self._count :], args[self._count :], strict=True))
+        names = self.arg_names[self._count : self._end]
+        return dict(zip(names, args[self._count : self._end], strict=True))
+
+
+#: Words that a program sets to zero.
+_CLEARED_AT_ONCE: Final = 4096
+
+
+@jit
+def cleared(target: Any, n: Any, block: tl.constexpr) -> None:
+    """Set ``n`` words to zero."""
+    offsets = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    tl.store(target + offsets, tl.zeros([block], target.dtype.element_ty), mask=offsets < n)
+
+
+def _clear(view: ArrayView, stream: int) -> None:
+    """Set the elements of a row-major array to zero, in a stream."""
+    size = ITEM_SIZE[view.dtype]
+    words = ArrayView(
+        view.owner, view.pointer, UNSIGNED[size], view.shape, view.strides, view.device
+    )
+    count = math.prod(view.shape)
+    grid = (cdiv(count, _CLEARED_AT_ONCE), 1, 1)
+    compiled = cleared.warmup(words, count, _CLEARED_AT_ONCE, grid=grid)
+    assert compiled is not None
+    compiled[grid](words, count, _CLEARED_AT_ONCE, stream=stream)
 
 
 def _key_of(kernel: Any) -> str:

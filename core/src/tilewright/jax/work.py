@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import tilewright.language as tl
+from tilewright.jax.derivative_launch import UNSIGNED, PositionalDerivative
 from tilewright.runtime.arguments.array_protocols import ArrayView
 from tilewright.runtime.arguments.dtypes import ITEM_SIZE
 from tilewright.runtime.integers import cdiv
 from tilewright.runtime.launch.jit import JITFunction, jit
 
-#: Bytes of an element -> the type it is copied as: not every device computes with every type.
-_COPIED_AS: Final = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 #: Elements that a program copies.
 _COPIED_AT_ONCE: Final = 1024
 
@@ -26,7 +25,7 @@ def copied(source: Any, target: Any, n: Any, block: tl.constexpr) -> None:
 
 
 def start(
-    kernel: JITFunction,
+    kernel: JITFunction | PositionalDerivative,
     grid: tuple[int, int, int],
     arguments: Sequence[Any],
     options: Mapping[str, Any],
@@ -35,6 +34,9 @@ def start(
     """Launch a kernel with the arguments of all its parameters."""
     if stream is None:
         kernel[grid](*arguments, **options)
+        return
+    if isinstance(kernel, PositionalDerivative):
+        kernel.run_in(stream, grid, arguments, options)
         return
     compiled = kernel.warmup(*arguments, grid=grid, **options)
     assert compiled is not None
@@ -47,7 +49,7 @@ def copy(source: ArrayView, target: ArrayView, count: int, stream: int | None) -
     if stream is None:
         ctypes.memmove(target.pointer, source.pointer, count * size)
     elif count:
-        plain = [moved(array, 0, _COPIED_AS[size]) for array in (source, target)]
+        plain = [moved(array, 0, UNSIGNED[size]) for array in (source, target)]
         start(
             copied,
             (cdiv(count, _COPIED_AT_ONCE), 1, 1),

@@ -24,6 +24,7 @@ from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.derivatives.bound_launch import BoundLaunch, converters, launched_value
 from tilewright.runtime.derivatives.compiled_plan import (
     CompiledPlan,
+    buffer_size,
     programs_at_once,
     selections_of,
 )
@@ -134,6 +135,18 @@ class AdjointKernel(DerivativeKernel):
             LaunchError: an argument is missing or does not fit.
         """
         return frozenset(self.plan(*args, grid=grid, **keywords).coverages)
+
+    def memory_sizes(self, *args: Any, grid: Any, **keywords: Any) -> dict[str, int]:
+        """Return the bytes of the buffers that a launch allocates, except for tapes, by name.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        plan, facts = self._plans_of(launch, plans).planned(self, launch)
+        buffers = (buffer for kernel in plan.kernels for buffer in kernel.scratch.values())
+        return {buffer.name: buffer_size(buffer, facts) for buffer in buffers}
 
     def explain(self, *args: Any, grid: Any, **keywords: Any) -> AdjointExplanation:
         """Explain the adjoint of a launch with these arguments.
@@ -282,10 +295,11 @@ class _AdjointPlans:
             own[name] = launched_value(value, kind)
         check_apart(originals, kernel.outputs, gradients)
         own.update(plan.memory(launch, facts))
+        clear = set_to_zero if launch.workspace is None else launch.workspace.clear
         if not kernel.accumulate:
             for name, value in gradients.items():
                 if not plan.covers(name, value, facts):
-                    set_to_zero(value.base if isinstance(value, TensorDescriptor) else value)
+                    clear(value.base if isinstance(value, TensorDescriptor) else value)
         plan.launch(launch, own, facts)
 
     def repeated(self, kernel: AdjointKernel, launch: BoundLaunch) -> RepeatedLaunch | None:

@@ -10,6 +10,20 @@ from tilewright.runtime.compiler.specialize import value_picker
 from tilewright.runtime.launch.compiled_kernel import CompiledKernel
 
 
+class Workspace(NamedTuple):
+    """The stream of a launch, and memory that its caller allocated there.
+
+    Attributes:
+        stream: the handle that launchers take.
+        memory: buffers of the plan -> bytes.
+        clear: sets an array to zero in the stream.
+    """
+
+    stream: Any
+    memory: Mapping[str, Any]
+    clear: Callable[[Any], None]
+
+
 class BoundLaunch(NamedTuple):
     """A launch of a derivative, bound.
 
@@ -21,6 +35,7 @@ class BoundLaunch(NamedTuple):
         kinds: those of ``own``.
         originals: argument of ``own`` -> the kernel's argument that it is about, and its kind.
         selected: the kernel's selection.
+        workspace: where it works, other than in the current stream.
     """
 
     bound: tuple[Any, ...]
@@ -30,6 +45,7 @@ class BoundLaunch(NamedTuple):
     kinds: tuple[Any, ...]
     originals: Mapping[str, tuple[Any, Any]]
     selected: Selected
+    workspace: Workspace | None = None
 
 
 class DerivedPlan:
@@ -61,7 +77,8 @@ class DerivedPlan:
         if 0 in grid:
             return
         values = (*self.pick(launch.bound), *(own[parameter.name] for parameter in self.own))
-        self.kernel.run(grid, None, values)
+        stream = None if launch.workspace is None else launch.workspace.stream
+        self.kernel.run(grid, stream, values)
 
 
 def launched_value(value: Any, kind: Any) -> Any:

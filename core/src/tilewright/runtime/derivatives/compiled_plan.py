@@ -82,8 +82,11 @@ class CompiledPlan:
             return {}
         like = next(iter(launch.own.values()))
         found = {} if self._tape is None else self._tape.arguments(launch, like)
+        given = {} if launch.workspace is None else launch.workspace.memory
         for name, buffer in self._buffers.items():
-            found[name] = bytes_like(like, _size(buffer, facts), zeroed=False)
+            size, memory = buffer_size(buffer, facts), given.get(name)
+            is_enough = memory is not None and memory.nbytes >= size
+            found[name] = memory if is_enough else bytes_like(like, size, zeroed=False)
         return found
 
     def repeated(self, facts: LaunchFacts) -> list[RepeatedKernel]:
@@ -106,7 +109,7 @@ class CompiledPlan:
         if self._tape is not None:
             return None
         return {
-            name: partial(bytes_like, size=_size(buffer, facts), zeroed=False)
+            name: partial(bytes_like, size=buffer_size(buffer, facts), zeroed=False)
             for name, buffer in self._buffers.items()
         }
 
@@ -167,8 +170,8 @@ def _tape_memory(
     return TapeMemory(count, list(parameters.values()), kernel.tape_limit)
 
 
-def _size(buffer: ScratchBuffer, facts: LaunchFacts) -> int:
-    """Return the bytes of a buffer."""
+def buffer_size(buffer: ScratchBuffer, facts: LaunchFacts) -> int:
+    """Return the bytes of a buffer in a launch."""
     each = elements_of(buffer.type) * byte_size(element_type(buffer.type))
     return max(math.prod(facts.sizes(buffer.grid)) * each, 1)
 

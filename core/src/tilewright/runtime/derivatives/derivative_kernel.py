@@ -14,7 +14,7 @@ from tilewright.ir.core import Module
 from tilewright.runtime.compiler import parallel_compile
 from tilewright.runtime.compiler.compile import compile_kernel
 from tilewright.runtime.compiler.selection import Selected
-from tilewright.runtime.derivatives.bound_launch import BoundLaunch
+from tilewright.runtime.derivatives.bound_launch import BoundLaunch, Workspace
 from tilewright.runtime.derivatives.derivative_arguments import (
     OwnParameters,
     check_layouts,
@@ -112,6 +112,17 @@ class DerivativeKernel(KernelInterface, ABC):
             if again is not None:
                 plans["repeated"].keep(situation, again)
         return found
+
+    def run_in(self, workspace: Workspace, *args: Any, grid: Any, **keywords: Any) -> None:
+        """Launch in a stream of the caller's.
+
+        Raises:
+            DerivativeError: the kernel has no derivative, or none that is known.
+            LaunchError: an argument is missing or does not fit.
+        """
+        launch, plans = self.bound_launch(*args, grid=grid, **keywords)
+        check_layouts(launch.own, launch.originals)
+        self._run(launch._replace(workspace=workspace), plans, warmup=False)
 
     def bound_launch(
         self, *args: Any, grid: Any, **keywords: Any
