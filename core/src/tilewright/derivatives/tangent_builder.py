@@ -9,10 +9,11 @@ from typing import Any
 from tilewright.derivatives.analysis.finiteness import Finiteness
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import cotangent_type, is_float
+from tilewright.derivatives.masked_off_rules import apply_masked_rule
 from tilewright.derivatives.partials import PARTIALS
 from tilewright.derivatives.primal_replay import PrimalReplay
 from tilewright.derivatives.refusals import REWRITE, refusal
-from tilewright.derivatives.rule_calls import JVP, apply_rule, required_rule
+from tilewright.derivatives.rule_calls import JVP, required_rule
 from tilewright.derivatives.scaled_operands import operands_of
 from tilewright.derivatives.shadow_addresses import ShadowAddresses
 from tilewright.derivatives.tangent_regions import region_rule
@@ -145,9 +146,16 @@ class TangentBuilder(PrimalReplay):
 
     def _call(self, operation: Call) -> None:
         rule = required_rule(operation, JVP, self._functions)
-        operands = [self.primal[value] for value in (*operation.arguments, *operation.results)]
-        operands += [self.tangent(value) for value in operation.arguments if is_float(value)]
-        for place, tangent in apply_rule(self.b, rule, operands):
+        values = (*operation.arguments, *operation.results)
+        found = apply_masked_rule(
+            self.b,
+            self._functions[operation.callee],
+            rule,
+            [self.primal[value] for value in values],
+            [self.tangent(value) for value in operation.arguments if is_float(value)],
+            [value in self._finiteness.unsafe for value in values],
+        )
+        for place, tangent in found:
             self.tangents[operation.results[place]] = tangent
 
     def _dot(self, operation: Dot) -> None:

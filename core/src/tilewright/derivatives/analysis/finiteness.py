@@ -20,7 +20,7 @@ from tilewright.derivatives.cotangent_types import is_float
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.ops.arithmetic import Binary, Constant, Select
 from tilewright.ir.ops.control import Call, Reduce
-from tilewright.ir.ops.debug import Hint
+from tilewright.ir.ops.debug import Extern, Hint, InlineAsm
 from tilewright.ir.ops.memory import Load
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat
 from tilewright.ir.table import Trait
@@ -38,14 +38,20 @@ class Finiteness:
         unsafe: those values.
     """
 
-    def __init__(self, function: Function, normalizers: Collection[Value] = ()) -> None:
+    def __init__(
+        self,
+        function: Function,
+        normalizers: Collection[Value] = (),
+        spoiled: Collection[Value] = (),
+    ) -> None:
         """Analyze.
 
         Args:
             normalizers: values l for which ``exp(x - l)``, to the kernel's base, is at most 1: the
                 logarithms of sums of such exponentials.
+            spoiled: arguments that may be infinite or NaN.
         """
-        self.unsafe: set[Value] = set()
+        self.unsafe: set[Value] = set(spoiled)
         self._normalizers = normalizers
         self._sources: set[Operation] = set()
         changed = True
@@ -92,7 +98,7 @@ class Finiteness:
             if reference is not None:
                 difference, above = reference
                 return difference.a in unsafe and isinstance(above.type, TileType)
-        if isinstance(operation, Call):
+        if isinstance(operation, Call | Extern | InlineAsm):
             self._sources.add(operation)
             return True
         is_singular = operation.name in _SINGULAR and not _SINGULAR[operation.name](operation)
