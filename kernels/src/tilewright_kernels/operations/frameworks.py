@@ -23,6 +23,30 @@ class Framework(Protocol):
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return an array of zeros on the device of ``beside``."""
 
+    def array_type(self) -> type:
+        """Return the type of arrays."""
+
+    def dtype(self, dtype: Any) -> Any:
+        """Return the framework's element type of a name, or of its own."""
+
+    def is_contiguous(self, array: Any) -> bool:
+        """Return whether the elements of an array lie row by row without gaps."""
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the elements of an array to another one."""
+
+    def fill(self, array: Any, value: Any) -> None:
+        """Set all elements of an array."""
+
+    def memory(self, array: Any) -> tuple[int, int]:
+        """Return the addresses of the memory that an array is a view of: first, and past it."""
+
+    def mark_changed(self, arrays: Sequence[Any]) -> None:
+        """Tell the framework that a kernel has changed arrays."""
+
+    def why_no_result(self, array: Any) -> str | None:
+        """Return the reason why results cannot be stored to an array; None if they can."""
+
 
 class NumPyFramework:
     """NumPy's arrays."""
@@ -31,11 +55,48 @@ class NumPyFramework:
 
     def empty(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return an array of arbitrary elements."""
-        return np.empty(shape, _numpy_dtype(dtype))
+        return np.empty(shape, self.dtype(dtype))
 
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return an array of zeros."""
-        return np.zeros(shape, _numpy_dtype(dtype))
+        return np.zeros(shape, self.dtype(dtype))
+
+    def array_type(self) -> type:
+        """Return the type of arrays."""
+        return np.ndarray
+
+    def dtype(self, dtype: Any) -> Any:
+        """Return NumPy's element type of a name, or of its own."""
+        if isinstance(dtype, str) and (dtype == "bfloat16" or dtype.startswith("float8")):
+            import ml_dtypes
+
+            return np.dtype(getattr(ml_dtypes, dtype))
+        return np.dtype(dtype)
+
+    def is_contiguous(self, array: Any) -> bool:
+        """Return whether the elements of an array lie row by row without gaps."""
+        return bool(array.flags.c_contiguous)
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the elements of an array to another one."""
+        target[...] = source
+
+    def fill(self, array: Any, value: Any) -> None:
+        """Set all elements of an array."""
+        array.fill(value)
+
+    def memory(self, array: Any) -> tuple[int, int]:
+        """Return the addresses of the memory that an array is a view of: first, and past it."""
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        return np.lib.array_utils.byte_bounds(array)
+
+    def mark_changed(self, arrays: Sequence[Any]) -> None:
+        """Do nothing: NumPy does not track changes."""
+
+    def why_no_result(self, array: Any) -> str | None:
+        """Return the reason why results cannot be stored to an array; None if they can."""
+        return None if array.flags.writeable else "is read-only: pass a writable array, or a copy"
 
 
 class TorchFramework:
@@ -45,11 +106,56 @@ class TorchFramework:
 
     def empty(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of arbitrary elements on the device of ``beside``."""
-        return beside.new_empty(tuple(shape), dtype=_torch_dtype(dtype))
+        return beside.new_empty(shape, dtype=self.dtype(dtype))
 
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of zeros on the device of ``beside``."""
-        return beside.new_zeros(tuple(shape), dtype=_torch_dtype(dtype))
+        return beside.new_zeros(shape, dtype=self.dtype(dtype))
+
+    def array_type(self) -> type:
+        """Return the type of tensors."""
+        found: type = sys.modules["torch"].Tensor
+        return found
+
+    def dtype(self, dtype: Any) -> Any:
+        """Return PyTorch's element type of a name, or of its own."""
+        return getattr(sys.modules["torch"], dtype) if isinstance(dtype, str) else dtype
+
+    def is_contiguous(self, array: Any) -> bool:
+        """Return whether the elements of a tensor lie row by row without gaps."""
+        return bool(array.is_contiguous())
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy the elements of a tensor to another one."""
+        target.copy_(source)
+
+    def fill(self, array: Any, value: Any) -> None:
+        """Set all elements of a tensor."""
+        array.fill_(value)
+
+    def memory(self, array: Any) -> tuple[int, int]:
+        """Return the addresses of the storage of a tensor: first, and past it."""
+        storage = array.untyped_storage()
+        first = storage.data_ptr()
+        return first, first + storage.nbytes()
+
+    def mark_changed(self, arrays: Sequence[Any]) -> None:
+        """Count a change, by which autograd finds saved tensors that are no longer what was saved.
+
+        Tensors of inference mode have no count.
+        """
+        tracked = [each for each in arrays if not each.is_inference()]
+        if tracked:
+            sys.modules["torch"].autograd.graph.increment_version(tracked)
+
+    def why_no_result(self, array: Any) -> str | None:
+        """Return the reason why results cannot be stored to a tensor; None if they can."""
+        if array.requires_grad and sys.modules["torch"].is_grad_enabled():
+            return (
+                "requires a gradient, and out= does not support automatic differentiation: call "
+                "the operation within torch.no_grad(), or without out="
+            )
+        return None
 
 
 class JaxFramework:
@@ -61,20 +167,26 @@ class JaxFramework:
         """Return the shape and the element type of an array that a kernel will make."""
         import jax
 
-        return jax.ShapeDtypeStruct(tuple(shape), dtype)
+        return jax.ShapeDtypeStruct(tuple(shape), self.dtype(dtype))
 
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return an array of zeros."""
         import jax.numpy as jnp
 
-        return jnp.zeros(tuple(shape), dtype)
+        return jnp.zeros(tuple(shape), self.dtype(dtype))
+
+    def dtype(self, dtype: Any) -> Any:
+        """Return JAX's element type of a name, or of its own."""
+        import jax.numpy as jnp
+
+        return jnp.dtype(dtype)
 
 
 NUMPY, TORCH, JAX = NumPyFramework(), TorchFramework(), JaxFramework()
 
 
-def framework_of(array: Any) -> NumPyFramework | TorchFramework | JaxFramework:
-    """Return the framework that an array is of.
+def framework_of(array: Any) -> Any:
+    """Return the framework that an array is of: :data:`NUMPY`, :data:`TORCH` or :data:`JAX`.
 
     Raises:
         TypeError: it is of none.
@@ -89,8 +201,29 @@ def framework_of(array: Any) -> NumPyFramework | TorchFramework | JaxFramework:
         return JAX
     raise TypeError(
         f"operations take tensors of PyTorch, and arrays of NumPy and JAX, not a "
-        f"{type(array).__module__}.{type(array).__qualname__}"
+        f"{type(array).__module__}.{type(array).__qualname__}: convert it, for example with "
+        "numpy.asarray"
     )
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of an element type of any framework, such as ``"float32"``.
+
+    Raises:
+        TypeError: it is no element type.
+    """
+    if isinstance(dtype, str):
+        return dtype
+    text = str(dtype)
+    if text.startswith("torch."):
+        return text.removeprefix("torch.")
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        raise TypeError(
+            f"an element type is a name such as 'float32', or a dtype of NumPy, PyTorch or JAX, "
+            f"not {dtype!r}"
+        ) from None
 
 
 def strides(array: Any) -> tuple[int, ...]:
@@ -106,17 +239,3 @@ def strides(array: Any) -> tuple[int, ...]:
         found.append(step)
         step *= extent
     return tuple(reversed(found))
-
-
-def _numpy_dtype(dtype: Any) -> Any:
-    if isinstance(dtype, str) and (dtype == "bfloat16" or dtype.startswith("float8")):
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, dtype))
-    return np.dtype(dtype)
-
-
-def _torch_dtype(dtype: Any) -> Any:
-    import torch
-
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype

@@ -56,7 +56,7 @@ class _TracingLauncher:
             cells[name].elements = elements
 
 
-def call(operation: Operation, values: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
+def call(operation: Operation, arguments: Sequence[Any], out: Any) -> tuple[Any, ...]:
     """Compute the results of an operation on arrays, but the residuals.
 
     Raises:
@@ -64,6 +64,7 @@ def call(operation: Operation, values: Mapping[str, Any], out: Any) -> tuple[Any
     """
     if out is not None:
         raise TypeError(f"{operation.name}: arrays of JAX do not change: out= takes none")
+    values = dict(zip((each.name for each in operation.parameters), arguments, strict=True))
     names = tuple(each.name for each in operation.parameters if each.kind is Array)
     settings = {name: value for name, value in values.items() if name not in names}
     arrays = {name: values[name] for name in names}

@@ -39,6 +39,8 @@ class DirectLauncher:
         array: an array on the device.
     """
 
+    __slots__ = ("_array", "_framework")
+
     def __init__(self, framework: Framework, array: Any) -> None:
         self._framework, self._array = framework, array
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tilewright_kernels.operations.frameworks import JAX, NUMPY, framework_of
-from tilewright_kernels.operations.launcher import DirectLauncher
-from tilewright_kernels.operations.parameters import Array, Function, parameters_of
+from tilewright.errors import BackendError
+from tilewright_kernels.operations.defaults import DEFAULTS, OPTIONS
+from tilewright_kernels.operations.frameworks import NUMPY, TORCH, dtype_name, framework_of
+from tilewright_kernels.operations.launcher import DirectLauncher, Launcher
+from tilewright_kernels.operations.parameters import (
+    Array,
+    Arrays,
+    DType,
+    Function,
+    Parameter,
+    parameters_of,
+)
+from tilewright_kernels.operations.results import described, memory_for, stored, unpacked
+from tilewright_kernels.operations.specialization import without_parameters
 
 
 class Operation:
@@ -27,12 +37,18 @@ class Operation:
     Args:
         name: its name in ``torch.ops.tilewright_kernels``.
         results: the names of what it makes.
-        shapes: ``shapes(make, *arguments)`` returns the results by ``make(shape, dtype)``.
+        shapes: ``shapes(make, *arguments)`` returns the results by ``make(shape, dtype)``; None
+            for one of ``optional`` that these arguments do not ask for.
         launch: ``launch(run, *results, *arguments)`` launches the kernels by a
             :class:`Launcher`; the annotations of its arguments are those of the operation.
-            Arrays may have any strides.
+            Arguments may have any strides; results lie row by row. A parameter ``deterministic``
+            or ``invariant`` of the type ``bool | None`` gets the library's default for None.
         residuals: results that the backward pass alone reads. The launch is given None instead
             where there is no backward pass.
+        optional: results that some arguments do not ask for. Callers and the launch get None.
+        mutated: arguments whose arrays it changes. Such an operation has no gradients.
+        reference: the twin, for :func:`use_references`. It takes those of the operation's
+            arguments that it has parameters for, and returns the results but the residuals.
     """
 
     def __init__(
@@ -43,10 +59,14 @@ class Operation:
         launch: Callable[..., None],
         *,
         residuals: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        mutated: Sequence[str] = (),
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         self.name, self.results, self.residuals = name, tuple(results), tuple(residuals)
-        self.shapes, self.launch = shapes, launch
-        self.parameters = parameters_of(launch, self.results)
+        self.optional = tuple(optional)
+        self.shapes, self.launch, self.reference = shapes, launch, reference
+        self.parameters = parameters_of(launch, self.results, mutated)
         self.saved: tuple[str, ...] = ()
         self.gradients: Callable[..., Mapping[str, Any]] | None = None
         self._specialized: dict[Any, Operation] = {}
@@ -58,6 +78,14 @@ class Operation:
                 for each in self.parameters
             ]
         )
+        self._count = len(self.parameters)
+        self.array_positions = self._positions(lambda each: each.kind in (Array, Arrays))
+        self._functions = self._positions(lambda each: each.kind is Function)
+        self._settings = self._positions(lambda each: each.kind is DType or _is_option(each))
+        self._mutated = self._positions(lambda each: each.is_mutated)
+
+    def _positions(self, accepts: Callable[[Parameter], bool]) -> tuple[int, ...]:
+        return tuple(number for number, each in enumerate(self.parameters) if accepts(each))
 
     def differentiate(
         self, saved: Sequence[str]
@@ -67,8 +95,14 @@ class Operation:
         It takes a namespace with the arrays named in ``saved`` (arguments and results) and all
         arguments that are no arrays, and the cotangent of each result but the residuals, None
         where it is zero. It returns argument -> gradient, and may leave out those that have none.
-        It computes them by operations.
+        It computes them by operations. ``saved.needed`` has the names of the arguments whose
+        gradients are wanted.
+
+        Raises:
+            TypeError: the operation changes arrays.
         """
+        if any(each.is_mutated for each in self.parameters):
+            raise TypeError(f"{self.name}: an operation that changes arrays has no gradients")
 
         def decorate(gradients: Callable[..., Mapping[str, Any]]) -> Any:
             self.saved, self.gradients = tuple(saved), gradients
@@ -82,44 +116,55 @@ class Operation:
         Args:
             arguments: of the operation.
             out: the array, or the tuple of them, to which the results are stored; those of NumPy
-                or PyTorch.
+                or PyTorch, of any strides.
             keywords: arguments by name.
 
         Raises:
-            TypeError: arguments do not fit the operation, or there is no array among them.
-            ValueError: ``out`` has other shapes than the results.
+            TypeError: arguments do not fit the operation, there is no array among them, or arrays
+                are of several frameworks.
+            ValueError: ``out`` has other shapes or element types than the results, is read-only,
+                or lies on another device.
         """
-        bound = self._signature.bind(*arguments, **keywords)
-        bound.apply_defaults()
-        values = bound.arguments
-        functions = {
-            each.name: values[each.name] for each in self.parameters if each.kind is Function
-        }
-        if functions:
-            rest = {name: value for name, value in values.items() if name not in functions}
-            return self.specialized(**functions)(out=out, **rest)
-        first = next(
-            (
-                values[each.name]
-                for each in self.parameters
-                if each.kind is Array and values[each.name] is not None
-            ),
-            None,
-        )
-        if first is None:
-            raise TypeError(f"{self.name}: there is no array among the arguments")
-        framework = framework_of(first)
+        if keywords or len(arguments) != self._count:
+            arguments = self._bound(arguments, keywords)
+        if self._settings:
+            arguments = self._normalized(arguments)
+        framework = self._framework(arguments)
+        if DEFAULTS.references:
+            return self._by_reference(framework, arguments, out)
+        operation = self
+        if framework is TORCH:
+            from tilewright_kernels.operations import torch_library
+
+            if torch_library.is_compiling():
+                return torch_library.call_of_operator(self, arguments, out)
+            if self._functions:
+                operation, arguments = self.split(arguments)
+            return torch_library.call(operation, arguments, out)
+        if self._functions:
+            operation, arguments = self.split(arguments)
         if framework is NUMPY:
-            found = self.launched(framework, values, out, with_residuals=False)
-        elif framework is JAX:
-            from tilewright_kernels.operations.jax_functions import call
+            return unpacked(operation.launched(framework, arguments, out, with_residuals=False))
+        from tilewright_kernels.operations import jax_functions
 
-            found = call(self, values, out)
-        else:
-            from tilewright_kernels.operations.torch_library import call
+        return unpacked(jax_functions.call(operation, arguments, out))
 
-            found = call(self, values, out)
-        return found[0] if len(found) == 1 else found
+    def resolved(self, *arguments: Any, **keywords: Any) -> tuple[Operation, tuple[Any, ...]]:
+        """Return the operation without functions among its arguments, and the other arguments.
+
+        Args:
+            arguments: as in a call.
+        """
+        return self.split(self._normalized(self._bound(arguments, keywords)))
+
+    def split(self, arguments: tuple[Any, ...]) -> tuple[Operation, tuple[Any, ...]]:
+        """Return the operation without the functions among all its arguments, and the others."""
+        if not self._functions:
+            return self, arguments
+        functions = {self.parameters[each].name: arguments[each] for each in self._functions}
+        return self.specialized(**functions), tuple(
+            value for position, value in enumerate(arguments) if position not in self._functions
+        )
 
     def specialized(self, **functions: Any) -> Operation:
         """Return the operation with the functions that its kernels call."""
@@ -130,9 +175,11 @@ class Operation:
             found = Operation(
                 "_".join([self.name, *parts]),
                 self.results,
-                _given(self.shapes, functions),
-                _given(self.launch, functions),
+                without_parameters(self.shapes, functions),
+                without_parameters(self.launch, functions),
                 residuals=self.residuals,
+                optional=self.optional,
+                mutated=[each.name for each in self.parameters if each.is_mutated],
             )
             if self.gradients is not None:
                 own = self.gradients
@@ -145,29 +192,40 @@ class Operation:
         return found
 
     def launched(
-        self, framework: Any, values: Mapping[str, Any], out: Any, *, with_residuals: bool
+        self,
+        framework: Any,
+        arguments: Sequence[Any],
+        out: Any,
+        *,
+        with_residuals: bool,
+        run: Launcher | None = None,
     ) -> tuple[Any, ...]:
-        """Launch on memory, and return the results: all of them, or without the residuals."""
-        first = self.first_array(values)
-        arguments = values.values()
-        shapes = self.shapes(functools.partial(_Shape, first), *arguments)
-        given = iter(self._outputs(out))
-        results: list[Any] = []
-        for name, shape in zip(self.results, shapes, strict=True):
-            if name in self.residuals:
-                results.append(shape.made(framework) if with_residuals else None)
-                continue
-            array = next(given, None)
-            if array is None:
-                array = shape.made(framework)
-            elif tuple(array.shape) != shape.shape:
-                raise ValueError(
-                    f"{self.name}: out has the shape {tuple(array.shape)}, and {name} is of "
-                    f"{shape.shape}"
-                )
-            results.append(array)
-        self.launch(DirectLauncher(framework, first), *results, *arguments)
-        if with_residuals:
+        """Launch on memory, and return the results: all of them, or without the residuals.
+
+        Args:
+            run: launches the kernels; at once if None.
+        """
+        first = self.first_array(arguments)
+        self._check_devices(arguments, first)
+        made = self.shapes(described, *arguments)
+        if out is None:
+            omitted = () if with_residuals else self.residuals
+            results = [
+                None if each is None or name in omitted else framework.empty(*each, first)
+                for name, each in zip(self.results, made, strict=True)
+            ]
+            self._launch(run or DirectLauncher(framework, first), results, arguments)
+        else:
+            given, results = memory_for(self, framework, made, out, first)
+            self._launch(run or DirectLauncher(framework, first), results, arguments)
+            results = stored(framework, results, given)
+        if self._mutated:
+            framework.mark_changed(self.mutated_arrays(arguments))
+        return tuple(results) if with_residuals else self.without_residuals(results)
+
+    def without_residuals(self, results: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the results that callers get."""
+        if not self.residuals:
             return tuple(results)
         return tuple(
             each
@@ -175,39 +233,139 @@ class Operation:
             if name not in self.residuals
         )
 
-    def first_array(self, values: Mapping[str, Any]) -> Any:
-        """Return the first array among arguments."""
-        return next(
-            values[each.name]
-            for each in self.parameters
-            if each.kind is Array and values[each.name] is not None
+    def first_array(self, arguments: Sequence[Any]) -> Any:
+        """Return the first array among arguments; None if there is none."""
+        for position in self.array_positions:
+            for each in _flat(arguments[position]):
+                return each
+        return None
+
+    def mutated_arrays(self, arguments: Sequence[Any]) -> list[Any]:
+        """Return the arrays among arguments that the operation changes."""
+        return [each for position in self._mutated for each in _flat(arguments[position])]
+
+    def arrays(self, arguments: Sequence[Any]) -> list[Any]:
+        """Return all arrays among arguments."""
+        return [each for position in self.array_positions for each in _flat(arguments[position])]
+
+    # -- arguments
+
+    def _bound(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments in order.
+
+        Raises:
+            TypeError: they do not fit.
+        """
+        names = [each.name for each in self.parameters]
+        given = dict(zip(names, arguments, strict=False))
+        if len(arguments) > len(names) or any(
+            name not in names or name in given for name in keywords
+        ):
+            self._signature.bind(*arguments, **keywords)  # raises
+        given.update(keywords)
+        found = []
+        for each in self.parameters:
+            value = given.get(each.name, each.default)
+            if value is inspect.Parameter.empty:
+                raise TypeError(f"{self.name}: argument {each.name!r} is missing")
+            found.append(value)
+        return tuple(found)
+
+    def _normalized(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return arguments with names of element types, and the library's defaults for None."""
+        found = list(arguments)
+        for position in self._settings:
+            parameter, value = self.parameters[position], found[position]
+            if parameter.kind is DType:
+                found[position] = None if value is None else dtype_name(value)
+            elif value is None:
+                found[position] = getattr(DEFAULTS, parameter.name)
+        return tuple(found)
+
+    def _framework(self, arguments: Sequence[Any]) -> Any:
+        """Return the framework of the arrays among arguments.
+
+        Raises:
+            TypeError: there is no array, or they are of several frameworks.
+        """
+        found, kind = None, None
+        for position in self.array_positions:
+            for each in _flat(arguments[position]):
+                if type(each) is kind:
+                    continue
+                framework = framework_of(each)
+                if found is not None and framework is not found:
+                    raise TypeError(
+                        f"{self.name}: {self.parameters[position].name} is an array of "
+                        f"{framework.name}, and those before it are of {found.name}: convert the "
+                        "arguments to one framework"
+                    )
+                found, kind = framework, type(each)
+        if found is None:
+            names = ", ".join(self.parameters[each].name for each in self.array_positions)
+            raise TypeError(f"{self.name}: there is no array among the arguments: pass {names}")
+        return found
+
+    def _check_devices(self, arguments: Sequence[Any], first: Any) -> None:
+        """Check that all arrays are on one device.
+
+        Raises:
+            ValueError: they are not.
+        """
+        device = first.device
+        for position in self.array_positions:
+            for each in _flat(arguments[position]):
+                if each.device != device:
+                    raise ValueError(
+                        f"{self.name}: {self.parameters[position].name} is on {each.device}, and "
+                        f"the first array on {device}: move the arguments to one device"
+                    )
+
+    # -- computation
+
+    def _launch(self, run: Launcher, results: Sequence[Any], arguments: Sequence[Any]) -> None:
+        try:
+            self.launch(run, *results, *arguments)
+        except BackendError as error:
+            raise BackendError(
+                f"{self.name}: {error}. `with tilewright_kernels.use_references():` computes by "
+                "formulas in the array library instead"
+            ) from error
+
+    def _by_reference(self, framework: Any, arguments: Sequence[Any], out: Any) -> Any:
+        """Compute by the reference twin.
+
+        Raises:
+            TypeError: the operation has none.
+        """
+        if self.reference is None:
+            raise TypeError(
+                f"{self.name} has no reference for use_references(): call it outside of the block"
+            )
+        accepted = inspect.signature(self.reference).parameters
+        found = self.reference(
+            **{
+                each.name: value
+                for each, value in zip(self.parameters, arguments, strict=True)
+                if each.name in accepted
+            }
         )
-
-    def _outputs(self, out: Any) -> tuple[Any, ...]:
         if out is None:
-            return ()
-        return tuple(out) if isinstance(out, (tuple, list)) else (out,)
+            return found
+        first = self.first_array(arguments)
+        given, _ = memory_for(self, framework, self.shapes(described, *arguments), out, first)
+        results = found if isinstance(found, tuple) else (found,)
+        for target, source in zip(self.without_residuals(given), results, strict=True):
+            framework.copy(target, source)
+        return out
 
 
-class _Shape:
-    """A result that is not made yet."""
-
-    def __init__(self, beside: Any, shape: Sequence[int], dtype: Any) -> None:
-        self.beside, self.shape, self.dtype = beside, tuple(shape), dtype
-
-    def made(self, framework: Any) -> Any:
-        """Return memory for it."""
-        return framework.empty(self.shape, self.dtype, self.beside)
+def _is_option(parameter: Parameter) -> bool:
+    return parameter.name in OPTIONS and parameter.kind is bool and parameter.is_optional
 
 
-def _given(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a function without the parameters in ``given``."""
-    signature = inspect.signature(function)
-    rest = [each for each in signature.parameters.values() if each.name not in given]
-
-    @functools.wraps(function)
-    def called(*arguments: Any) -> Any:
-        return function(**dict(zip((each.name for each in rest), arguments, strict=True)), **given)
-
-    called.__signature__ = signature.replace(parameters=rest)
-    return called
+def _flat(value: Any) -> Sequence[Any]:
+    """Return the arrays of an argument: of a list, one, or none."""
+    if value is None:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import string
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,69 +12,131 @@ import torch
 
 from tilewright_kernels.operations.frameworks import TORCH
 from tilewright_kernels.operations.operation import Operation
-from tilewright_kernels.operations.parameters import Array
+from tilewright_kernels.operations.parameters import Array, Arrays, Function
+from tilewright_kernels.operations.results import described, unpacked
 
 _NAMESPACE = "tilewright_kernels"
 #: Keeps operators as long as the process lives.
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
-#: Operation -> its operator.
-_operators: dict[Operation, Any] = {}
+#: Operation -> the name of its operator.
+_operators: dict[Operation, str] = {}
 _names: set[str] = set()
 
 
-def call(operation: Operation, values: Mapping[str, Any], out: Any) -> tuple[Any, ...]:
-    """Compute the results of an operation on tensors, but the residuals.
+def call(operation: Operation, arguments: tuple[Any, ...], out: Any) -> Any:
+    """Compute what callers of an operation get, on tensors.
 
     Raises:
-        RuntimeError: ``out`` is given where a gradient is wanted.
+        RuntimeError: ``out`` is given where a gradient is wanted, or the operation changes a tensor
+            whose gradient is.
     """
-    tensors = [values[each.name] for each in operation.parameters if each.kind is Array]
-    wants_gradient = torch.is_grad_enabled() and any(
-        each is not None and each.requires_grad for each in tensors
-    )
-    if out is not None and wants_gradient:
+    tensors = operation.arrays(arguments)
+    wants_gradient = False
+    if torch.is_grad_enabled():
+        for each in tensors:
+            if each.requires_grad:
+                wants_gradient = True
+                _check_changes(operation, arguments, out)
+                break
+    if wants_gradient or _is_observed(tensors):
+        return call_of_operator(operation, arguments, out)
+    return unpacked(operation.launched(TORCH, arguments, out, with_residuals=False))
+
+
+def call_of_operator(operation: Operation, arguments: tuple[Any, ...], out: Any) -> Any:
+    """Compute what callers of an operation get by its operator, which is recorded."""
+    others = [
+        value
+        for each, value in zip(operation.parameters, arguments, strict=True)
+        if each.kind is not Function
+    ]
+    functions = [
+        value
+        for each, value in zip(operation.parameters, arguments, strict=True)
+        if each.kind is Function
+    ]
+    found = getattr(torch.ops.tilewright_kernels, operator_name(operation, *functions))(*others)
+    results = list(found) if isinstance(found, (tuple, list)) else [found]
+    if operation.optional:
+        made = operation.shapes(described, *arguments)
+        results = [
+            None if each is None else result for each, result in zip(made, results, strict=True)
+        ]
+    given = operation.without_residuals(results) if operation.results else ()
+    if out is None:
+        return unpacked(given)
+    targets = out if isinstance(out, (tuple, list)) else (out,)
+    for target, source in zip(targets, [each for each in given if each is not None], strict=True):
+        target.copy_(source)
+    return out
+
+
+def _check_changes(operation: Operation, arguments: Sequence[Any], out: Any) -> None:
+    """Check that a call whose gradient is wanted changes no tensor."""
+    if out is not None:
         raise RuntimeError(
             f"{operation.name}: out= does not support automatic differentiation, and an argument "
-            "requires a gradient"
+            "requires a gradient: call the operation within torch.no_grad(), or without out="
         )
-    if out is not None or not (wants_gradient or _is_observed(tensors)):
-        return operation.launched(TORCH, values, out, with_residuals=False)
-    found = operator_of(operation)(*values.values())
-    found = found if isinstance(found, (tuple, list)) else (found,)
-    return tuple(
-        each
-        for name, each in zip(operation.results, found, strict=True)
-        if name not in operation.residuals
-    )
+    if any(each.is_mutated for each in operation.parameters):
+        raise RuntimeError(
+            f"{operation.name} changes its arguments and has no gradient, and an argument requires "
+            "one: call the operation within torch.no_grad()"
+        )
 
 
 def _is_observed(tensors: Sequence[Any]) -> bool:
     """Return whether something records or transforms the operators that are called."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
+    if (
+        torch._C._len_torch_dispatch_stack() > 0
         or torch._C._functorch.peek_interpreter_stack() is not None
-        or any(
-            each is not None and type(each) not in (torch.Tensor, torch.nn.Parameter)
-            for each in tensors
-        )
-    )
+    ):
+        return True
+    for each in tensors:
+        kind = type(each)
+        if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+            return True
+    return False
+
+
+def is_compiling() -> bool:
+    """Return whether ``torch.compile`` or ``torch.export`` traces the caller."""
+    found: bool = torch.compiler.is_compiling()
+    return found
 
 
 def operator_of(operation: Operation) -> Any:
     """Return the operator of an operation, which is defined at the first call."""
+    return getattr(torch.ops.tilewright_kernels, operator_name(operation)).default
+
+
+def operator_name(operation: Operation, *functions: Any) -> str:
+    """Return the name of an operator, which is defined at the first call.
+
+    Args:
+        functions: those among the operation's arguments, in order.
+    """
+    if functions:
+        names = [each.name for each in operation.parameters if each.kind is Function]
+        operation = operation.specialized(**dict(zip(names, functions, strict=True)))
     found = _operators.get(operation)
     if found is None:
         found = _operators[operation] = _defined(operation)
     return found
 
 
-def _defined(operation: Operation) -> Any:
+# torch.compile calls it instead of tracing it
+torch.compiler.assume_constant_result(operator_name)
+
+
+def _defined(operation: Operation) -> str:
     name = _free_name(operation.name)
     qualified = f"{_NAMESPACE}::{name}"
     results = ", ".join(["Tensor"] * len(operation.results))
     results = results if len(operation.results) == 1 else f"({results})"
-    arguments = ", ".join(each.schema for each in operation.parameters)
+    arguments = ", ".join(
+        each.schema(alias) for each, alias in zip(operation.parameters, _aliases(), strict=False)
+    )
     torch.library.define(
         qualified,
         f"({arguments}) -> {results}",
@@ -83,13 +146,19 @@ def _defined(operation: Operation) -> Any:
     launch = functools.partial(_launch, operation)
     torch.library.impl(qualified, "CompositeExplicitAutograd", launch, lib=_library)
     torch.library.register_fake(qualified, functools.partial(_fake, operation), lib=_library)
-    torch.library.register_autograd(
-        qualified,
-        functools.partial(_backward, operation),
-        setup_context=functools.partial(_save, operation),
-        lib=_library,
-    )
-    return getattr(getattr(torch.ops, _NAMESPACE), name).default
+    if not any(each.is_mutated for each in operation.parameters):
+        torch.library.register_autograd(
+            qualified,
+            functools.partial(_backward, operation),
+            setup_context=functools.partial(_save, operation),
+            lib=_library,
+        )
+    return name
+
+
+def _aliases() -> list[str]:
+    letters = string.ascii_lowercase
+    return [*letters, *(one + other for one in letters for other in letters)]
 
 
 def _free_name(name: str) -> str:
@@ -101,31 +170,30 @@ def _free_name(name: str) -> str:
     return found
 
 
-def _named(operation: Operation, arguments: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip((each.name for each in operation.parameters), arguments, strict=True))
-
-
-def _unpacked(results: tuple[Any, ...]) -> Any:
-    return results[0] if len(results) == 1 else results
-
-
 def _launch(operation: Operation, *arguments: Any) -> Any:
-    values = _named(operation, arguments)
-    return _unpacked(operation.launched(TORCH, values, None, with_residuals=True))
+    found = operation.launched(TORCH, arguments, None, with_residuals=True)
+    first = operation.first_array(arguments)
+    return unpacked(tuple(_placeholder(first) if each is None else each for each in found))
 
 
 def _fake(operation: Operation, *arguments: Any) -> Any:
-    first = operation.first_array(_named(operation, arguments))
+    first = operation.first_array(arguments)
 
     def make(shape: Sequence[int], dtype: Any) -> Any:
         return TORCH.empty(shape, dtype, first)
 
-    return _unpacked(tuple(operation.shapes(make, *arguments)))
+    found = operation.shapes(make, *arguments)
+    return unpacked(tuple(_placeholder(first) if each is None else each for each in found))
+
+
+def _placeholder(first: Any) -> Any:
+    """Return the tensor in place of a result that is not made."""
+    return first.new_empty((0,))
 
 
 def _save(operation: Operation, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     results = output if isinstance(output, (tuple, list)) else (output,)
-    values = _named(operation, inputs)
+    values = dict(zip((each.name for each in operation.parameters), inputs, strict=True))
     named = {**values, **dict(zip(operation.results, results, strict=True))}
     unmarked = [
         each
@@ -134,29 +202,46 @@ def _save(operation: Operation, ctx: Any, inputs: tuple[Any, ...], output: Any) 
     ]
     ctx.mark_non_differentiable(*unmarked)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*[named[name] for name in operation.saved])
+    saved: list[Any] = []
+    ctx.counts = {}
+    for name in operation.saved:
+        value = named[name]
+        if isinstance(value, (list, tuple)):
+            ctx.counts[name] = len(value)
+            saved.extend(value)
+        else:
+            saved.append(value)
+    ctx.save_for_backward(*saved)
     ctx.settings = {
-        each.name: values[each.name] for each in operation.parameters if each.kind is not Array
+        each.name: values[each.name]
+        for each in operation.parameters
+        if each.kind not in (Array, Arrays)
     }
+
+
+def _saved(operation: Operation, ctx: Any) -> SimpleNamespace:
+    tensors = list(ctx.saved_tensors)
+    found = dict(ctx.settings)
+    for name in operation.saved:
+        count = ctx.counts.get(name)
+        found[name] = tensors.pop(0) if count is None else [tensors.pop(0) for _ in range(count)]
+    return SimpleNamespace(**found)
 
 
 def _backward(operation: Operation, ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     if operation.gradients is None:
-        raise RuntimeError(f"{operation.name} has no gradient")
-    saved = SimpleNamespace(
-        **dict(zip(operation.saved, ctx.saved_tensors, strict=True)), **ctx.settings
-    )
-    given = [
-        each
-        for name, each in zip(operation.results, cotangents, strict=True)
-        if name not in operation.residuals
-    ]
+        raise RuntimeError(
+            f"{operation.name} has no gradient: detach its arguments, or differentiate with "
+            "tilewright_kernels.use_references()"
+        )
+    given = operation.without_residuals(cotangents)
     if all(each is None for each in given):
         return (None,) * len(operation.parameters)
+    saved = _saved(operation, ctx)
     saved.needed = frozenset(
         each.name
         for each, needed in zip(operation.parameters, ctx.needs_input_grad, strict=True)
-        if needed
+        if (any(needed) if isinstance(needed, (tuple, list)) else needed)
     )
     found = operation.gradients(saved, *given)
     return tuple(found.get(each.name) for each in operation.parameters)

@@ -10,7 +10,7 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
-from tilewright_kernels.rows.shapes import matrix_of
+from tilewright_kernels.rows.shapes import contiguous, matrix_of
 
 
 @tw.jit
@@ -51,7 +51,7 @@ def _launch(
         rms_norm_kernel,
         (n_rows,),
         rows,
-        weight,
+        contiguous(weight),
         y,
         rstd,
         strides(rows)[0],
@@ -63,7 +63,9 @@ def _launch(
     )
 
 
-RMS_NORM = Operation("rms_norm", ("y", "rstd"), _shapes, _launch, residuals=("rstd",))
+RMS_NORM = Operation(
+    "rms_norm", ("y", "rstd"), _shapes, _launch, residuals=("rstd",), reference=rms_norm_reference
+)
 
 _ADJOINT = {
     has_weight: tw.vjp(
@@ -93,7 +95,8 @@ def _backward_launch(
     weight: Array | None,
     eps: float,
 ) -> None:
-    rows, cotangent = matrix_of(x), matrix_of(dy)
+    # the adjoint applies a row's offset to its gradient and to its cotangent
+    rows, cotangent = contiguous(matrix_of(x)), contiguous(matrix_of(dy))
     n_rows, n_columns = rows.shape
     block = tw.next_power_of_2(n_columns)
     gradients = {"d_x_ptr": dx.reshape(rows.shape)}
@@ -103,7 +106,7 @@ def _backward_launch(
         _ADJOINT[weight is not None],
         (n_rows,),
         rows,
-        weight,
+        contiguous(weight),
         cotangent,
         rstd,
         strides(rows)[0],

@@ -1,0 +1,65 @@
+"""Settings of the library for the whole process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+
+class Defaults:
+    """The settings that calls have which name no others.
+
+    Attributes:
+        deterministic: whether the same arguments give the same bits in every launch.
+        invariant: whether an element of a result has the same bits whatever else is in the batch.
+        references: whether operations compute by their reference twins, not by kernels.
+    """
+
+    def __init__(self) -> None:
+        self.deterministic, self.invariant, self.references = True, False, False
+
+
+#: The settings of this process.
+DEFAULTS = Defaults()
+#: Settings that parameters of operations may have: of the type ``bool | None``.
+OPTIONS = ("deterministic", "invariant")
+
+
+def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = None) -> None:
+    """Set what operations do in this process that a call does not name; None leaves it.
+
+    Args:
+        deterministic: whether the same arguments give the same bits in every launch.
+        invariant: whether an element of a result has the same bits whatever else is in the batch,
+            for the operations that have ``invariant=``.
+    """
+    if deterministic is not None:
+        DEFAULTS.deterministic = deterministic
+    if invariant is not None:
+        DEFAULTS.invariant = invariant
+
+
+@contextlib.contextmanager
+def use_defaults(**settings: Any) -> Iterator[None]:
+    """Set defaults as :func:`set_defaults` does for a ``with`` block."""
+    before = {name: getattr(DEFAULTS, name) for name in OPTIONS}
+    set_defaults(**settings)
+    try:
+        yield
+    finally:
+        set_defaults(**before)
+
+
+@contextlib.contextmanager
+def use_references() -> Iterator[None]:
+    """Compute by reference twins within a ``with`` block, in all threads.
+
+    For devices that no backend serves, and to compare: a twin is a formula in the array library of
+    its arguments, in their element types.
+    """
+    before, DEFAULTS.references = DEFAULTS.references, True
+    try:
+        yield
+    finally:
+        DEFAULTS.references = before
