@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from tilewright_kernels.linear.grouped_matmul import (
+    grouped_matmul,
+    grouped_matmul_reference,
+    k_grouped_matmul,
+    k_grouped_matmul_reference,
+)
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
 
-__all__ = ["matmul", "matmul_reference", "rms_norm", "rms_norm_reference"]
+__all__ = [
+    "grouped_matmul",
+    "grouped_matmul_reference",
+    "k_grouped_matmul",
+    "k_grouped_matmul_reference",
+    "matmul",
+    "matmul_reference",
+    "rms_norm",
+    "rms_norm_reference",
+]

@@ -85,8 +85,8 @@ def _launch(
         and device.family in ("hopper", "blackwell")
         and name_of(a) == name_of(b)
         and k > 0
-        and all(_by_descriptor(each) is not None for each in (a, b, c))
-        and _by_descriptor(c) is False
+        and all(is_transposed_in_memory(each) is not None for each in (a, b, c))
+        and is_transposed_in_memory(c) is False
         and bits_of(name_of(c)) <= 16
     )
     blocks = matmul_blocks(
@@ -219,8 +219,8 @@ def launch_persistent(
         BLOCK_K=blocks.k,
         GROUP_M=2 * _GROUP_M,
         PROGRAMS=programs,
-        A_IS_TRANSPOSED=bool(_by_descriptor(a)),
-        B_IS_TRANSPOSED=bool(_by_descriptor(b)),
+        A_IS_TRANSPOSED=bool(is_transposed_in_memory(a)),
+        B_IS_TRANSPOSED=bool(is_transposed_in_memory(b)),
         **constants,
         **blocks.options,
     )
@@ -272,16 +272,20 @@ def _matrix(array: Any) -> Any:
     return array[0] if array is not None and array.ndim == 3 else array
 
 
-def _by_descriptor(array: Any) -> bool | None:
-    """Return whether a descriptor of a matrix is one of its transpose; None where there is none."""
-    matrix = strides(array)[-2:]
+def is_transposed_in_memory(array: Any) -> bool | None:
+    """Return whether a descriptor of matrices is one of their transposes.
+
+    It is None where there is no descriptor, for TMA takes addresses and strides that are multiples
+    of 16 bytes.
+    """
+    *leading, outer, inner = strides(array)
     size = bits_of(name_of(array)) // 8
     pointer = getattr(array, "data_ptr", None)
-    if pointer is not None and pointer() % 16:
+    if (pointer is not None and pointer() % 16) or any(each * size % 16 for each in leading):
         return None
-    for is_transposed, (outer, inner) in ((False, matrix), (True, matrix[::-1])):
+    for is_transposed, (step, along) in ((False, (outer, inner)), (True, (inner, outer))):
         extent = array.shape[-2 if is_transposed else -1]
-        if inner == 1 and outer >= extent and outer * size % 16 == 0:
+        if along == 1 and step >= extent and step * size % 16 == 0:
             return is_transposed
     return None
 

@@ -1,0 +1,120 @@
+"""Grouped matmuls against loops over the groups in float64, and their gradients."""
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+import tilewright_kernels as tk
+from tilewright_kernels.linear.grouped_kernels import grouped_descriptor_kernel
+
+ENDS = [0, 5, 5, 37, 90, 91]
+
+
+def drawn(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((ENDS[-1], 40)).astype(dtype)
+    b = rng.standard_normal((len(ENDS) - 1, 40, 24)).astype(dtype)
+    return a, b, np.array(ENDS, np.int32)
+
+
+def doubled(*arrays):
+    return (each.astype(np.float64) for each in arrays)
+
+
+@pytest.mark.parametrize("dtype, limit", [(np.float32, 1e-5), (np.float16, 4e-3)])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_contiguous_groups(dtype, limit, is_transposed):
+    a, b, rows = drawn(dtype)
+    if is_transposed:
+        b = np.ascontiguousarray(b.swapaxes(1, 2)).swapaxes(1, 2)
+    out = np.full((len(a), b.shape[2]), np.nan, dtype)
+    tk.grouped_matmul(a, b, rows, out=out)
+    expected = tk.grouped_matmul_reference(*doubled(a, b), rows)
+    np.testing.assert_allclose(out, expected, rtol=limit, atol=limit * 20)
+
+
+def test_groups_with_a_capacity():
+    rng = np.random.default_rng(1)
+    a = rng.standard_normal((4, 19, 33)).astype(np.float32)
+    b = rng.standard_normal((4, 33, 21)).astype(np.float32)
+    used = np.array([0, 19, 7, 1], np.int32)
+    for group, count in enumerate(used):
+        a[group, count:] = np.nan
+    out = np.full((4, 19, 21), np.nan, np.float32)
+    tk.grouped_matmul(a, b, used, out=out)
+    expected = tk.grouped_matmul_reference(*doubled(a, b), used)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    assert not out[0].any()
+
+
+def test_groups_along_k():
+    a, _, rows = drawn()
+    b = np.random.default_rng(2).standard_normal((len(a), 17)).astype(np.float32)
+    out = np.full((len(rows) - 1, 40, 17), np.nan, np.float32)
+    tk.k_grouped_matmul(a, b, rows, out=out)
+    expected = tk.k_grouped_matmul_reference(*doubled(a, b), rows)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_programs_of_descriptors_equal_the_formula(is_transposed):
+    a, b, rows = drawn()
+    memory = np.ascontiguousarray(b.swapaxes(1, 2)) if is_transposed else b
+    out = np.full((len(a), b.shape[2]), np.nan, np.float32)
+    tiles = len(a) // 16 + len(b)
+    grouped_descriptor_kernel[(3,)](
+        a, memory, out, rows, tiles, len(a), len(b), 24, 40,
+        40, 40 * 24, memory.shape[2], 24, 1,
+        BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, GROUP_M=2, GROUPS=8, CAPACITY=0,
+        B_IS_TRANSPOSED=is_transposed, PROGRAMS=3, SUM=tl.float32, PRECISION="ieee",
+    )  # fmt: skip
+    expected = tk.grouped_matmul_reference(*doubled(a, b), rows)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_no_rows():
+    a, b, rows = drawn()
+    assert tk.grouped_matmul(a[:0], b, rows * 0).shape == (0, 24)
+    assert not tk.k_grouped_matmul(a[:0], a[:0], rows * 0).any()
+
+
+@pytest.mark.parametrize("has_capacity", [False, True])
+def test_gradients(has_capacity):
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+    if has_capacity:
+        shapes, rows = ((3, 7, 12), (3, 12, 9)), torch.tensor([7, 0, 4], dtype=torch.int32)
+    else:
+        shapes, rows = ((19, 12), (3, 12, 9)), torch.tensor([0, 4, 4, 19], dtype=torch.int32)
+    given = [torch.randn(each, generator=generator).requires_grad_() for each in shapes]
+    exact = [each.detach().double().requires_grad_() for each in given]
+    dy = torch.randn((*shapes[0][:-1], 9), generator=generator)
+    tk.grouped_matmul(*given, rows).backward(dy)
+    tk.grouped_matmul_reference(*exact, rows).backward(dy.double())
+    for found, expected in zip(given, exact, strict=True):
+        torch.testing.assert_close(found.grad.double(), expected.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_groups_along_k():
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.tensor([0, 4, 4, 19], dtype=torch.int32)
+    given = [torch.randn(19, each, generator=generator).requires_grad_() for each in (6, 8)]
+    exact = [each.detach().double().requires_grad_() for each in given]
+    dy = torch.randn((3, 6, 8), generator=generator)
+    tk.k_grouped_matmul(*given, rows).backward(dy)
+    tk.k_grouped_matmul_reference(*exact, rows).backward(dy.double())
+    for found, expected in zip(given, exact, strict=True):
+        torch.testing.assert_close(found.grad.double(), expected.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_arguments_are_refused():
+    a, b, rows = drawn()
+    with pytest.raises(ValueError, match="no groups of rows"):
+        tk.grouped_matmul(a[:, :7], b, rows)
+    with pytest.raises(ValueError, match="rows has the shape"):
+        tk.grouped_matmul(a, b, rows[:-1])
+    with pytest.raises(TypeError, match="and b of float16"):
+        tk.grouped_matmul(a, b.astype(np.float16), rows)
+    with pytest.raises(ValueError, match="same rows"):
+        tk.k_grouped_matmul(a, a[1:], rows)
