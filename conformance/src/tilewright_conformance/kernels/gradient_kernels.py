@@ -154,3 +154,42 @@ def scaled_blocks(x, y, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """``x * y`` of matrices by descriptors."""
     at = [tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS]
     out.store(at, x.load(at) * y.load(at))
+
+
+@tw.jit
+def dynamic_tanh(x_ptr, alpha_ptr, w_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """``tanh(alpha x) w`` of rows, where all elements share ``alpha``."""
+    column = tl.arange(0, BLOCK)
+    inside, start = column < n, tl.program_id(0) * n
+    x = tl.load(x_ptr + start + column, mask=inside, other=0.0)
+    w = tl.load(w_ptr + column, mask=inside, other=0.0)
+    y = 2 * tl.sigmoid(2 * tl.load(alpha_ptr) * x) - 1
+    tl.store(out_ptr + start + column, y * w, mask=inside)
+
+
+@tw.jit
+def lower_triangle(x_ptr, w_ptr, out_ptr, n, B: tl.constexpr, S: tl.constexpr):
+    """Sums of sines of ``x w`` left of the diagonal's block, then of those in it."""
+    start = tl.program_id(0) * B
+    row = start + tl.arange(0, B)
+    x = tl.load(x_ptr + row, mask=row < n, other=0.0)[:, None]
+    total = tl.zeros([B], tl.float32)
+    for low in range(0, start, S):
+        column = low + tl.arange(0, S)
+        w = tl.load(w_ptr + column, mask=column < n, other=0.0)
+        total += tl.sum(tl.sin(x * w[None, :]), axis=1)
+    for low in range(start, tl.minimum(start + B, n), S):
+        column = low + tl.arange(0, S)
+        w = tl.load(w_ptr + column, mask=column < n, other=0.0)
+        sines = tl.sin(x * w[None, :])
+        total += tl.sum(tl.where(column[None, :] <= row[:, None], sines, 0.0), axis=1)
+    tl.store(out_ptr + row, total, mask=row < n)
+
+
+@tw.jit
+def gathered_rows(x, index_ptr, out_ptr, n, R: tl.constexpr, C: tl.constexpr):
+    """Sines of rows of a matrix, which a descriptor gathers."""
+    place = tl.program_id(0) * R + tl.arange(0, R)
+    index = tl.load(index_ptr + place, mask=place < n, other=0)
+    value = tl.sin(x.gather(index, 0))
+    tl.store(out_ptr + place[:, None] * C + tl.arange(0, C), value, mask=place[:, None] < n)

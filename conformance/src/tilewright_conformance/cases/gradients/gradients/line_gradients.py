@@ -32,6 +32,7 @@ def cases() -> Iterator[Case]:
     yield from _indexed()
     yield from _neighbors()
     yield from _described()
+    yield from _triangles()
 
 
 def _lines(kernel: Any, *sizes: int, per: int = 1, **values: Any) -> list[Any]:
@@ -249,3 +250,31 @@ def _described() -> Iterator[Case]:
             wrt="x y",
             features={"descriptors"},
         )  # fmt: skip
+    index = np.array([3, 0, 9, 3, 3, 7, 1, 0], np.int32)
+    yield gradient_case(
+        "descriptor/gather",
+        {
+            "x": Operand((rows, 16), block=(1, 16)),
+            "index_ptr": index,
+            "out_ptr": Operand((len(index), 16), "nan"),
+        },
+        form(gradient_kernels.gathered_rows, (1,), n=len(index), R=8, C=16),
+        outputs="out_ptr",
+        wrt="x",
+        features={"descriptors"},
+        atomic=True,
+    )
+
+
+def _triangles() -> Iterator[Case]:
+    yield gradient_case(
+        "lower_triangle/two_loops",
+        {"x_ptr": _X, "w_ptr": _X, "out_ptr": _OUT},
+        *(
+            form(gradient_kernels.lower_triangle, (blocks(_N, b),), n=_N, B=b, S=s)
+            for b, s in ((16, 4), (32, 16))
+        ),
+        outputs="out_ptr",
+        wrt="x_ptr w_ptr",
+        quick=True,
+    )

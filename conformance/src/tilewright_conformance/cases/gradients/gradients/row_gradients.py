@@ -127,6 +127,20 @@ def _norms() -> Iterator[Case]:
         wrt="x_ptr w_ptr b_ptr",
         atomic=True,
     )  # fmt: skip
+    wide = 300
+    yield gradient_case(
+        "dynamic_tanh/wide_row",
+        {
+            "x_ptr": Operand((_ROWS, wide)),
+            "alpha_ptr": Operand((1,), low=0.5),
+            "w_ptr": Operand((wide,)),
+            "out_ptr": Operand((_ROWS, wide), "nan"),
+        },
+        *_rows(gradient_kernels.dynamic_tanh, 512, 1024, n=wide),
+        outputs="out_ptr",
+        wrt="x_ptr alpha_ptr w_ptr",
+        quick=True,
+    )
     yield gradient_case(
         "welford/rows",
         {"x_ptr": _X, "mean_ptr": _LOSS, "variance_ptr": _LOSS},
