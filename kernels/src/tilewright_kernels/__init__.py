@@ -9,6 +9,8 @@ from tilewright_kernels.linear.grouped_matmul import (
     k_grouped_matmul_reference,
 )
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
+from tilewright_kernels.linear.quantize import quantize, quantize_reference
+from tilewright_kernels.linear.scaled_matmul import scaled_matmul, scaled_matmul_reference
 from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
 
 __all__ = [
@@ -18,6 +20,10 @@ __all__ = [
     "k_grouped_matmul_reference",
     "matmul",
     "matmul_reference",
+    "quantize",
+    "quantize_reference",
     "rms_norm",
     "rms_norm_reference",
+    "scaled_matmul",
+    "scaled_matmul_reference",
 ]

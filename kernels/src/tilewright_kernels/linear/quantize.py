@@ -1,0 +1,98 @@
+"""Quantization of matrices to 8 bits with a scale for each block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+
+import tilewright as tw
+from tilewright_kernels.linear.scaled_kernels import quantize_kernel
+from tilewright_kernels.operations import Array, Launcher, Operation, strides
+
+#: Type -> its largest magnitude.
+_MAXIMA = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+
+
+def quantize_reference(x: Any, block: tuple[int, int], dtype: str = "int8") -> tuple[Any, Any]:
+    """Return ``x / scales`` before it is rounded, and the scales of blocks of a matrix."""
+    xp = array_api_compat.array_namespace(x)
+    rows, columns = block
+    scales = xp.stack(
+        [
+            xp.stack(
+                [
+                    xp.max(xp.abs(x[i : i + rows, j : j + columns])) / _MAXIMA[dtype]
+                    for j in range(0, x.shape[1], columns)
+                ]
+            )
+            for i in range(0, x.shape[0], rows)
+        ]
+    )
+    scales = xp.where(scales > 0, scales, xp.ones_like(scales))
+    spread = xp.repeat(xp.repeat(scales, rows, axis=0), columns, axis=1)
+    return x / spread[: x.shape[0], : x.shape[1]], scales
+
+
+def _shapes(make: Any, x: Any, rows: int, columns: int, dtype: str) -> tuple[Any, ...]:
+    m, n = x.shape
+    return make((m, n), dtype), make((tw.cdiv(m, rows), tw.cdiv(n, columns)), "float32")
+
+
+def _launch(
+    run: Launcher, q: Any, scale: Any, x: Array, rows: int, columns: int, dtype: str
+) -> None:
+    m, n = x.shape
+    if m == 0 or n == 0:
+        return
+    block_m, block_n = tw.next_power_of_2(rows), tw.next_power_of_2(columns)
+    run(
+        quantize_kernel,
+        (tw.cdiv(m, rows), tw.cdiv(n, columns)),
+        x,
+        q,
+        scale,
+        m,
+        n,
+        *strides(x),
+        *strides(q),
+        *strides(scale),
+        _MAXIMA[dtype],
+        ROWS=rows,
+        COLUMNS=columns,
+        BLOCK_M=block_m,
+        BLOCK_N=block_n,
+        IS_INTEGER=dtype == "int8",
+        num_warps=min(max(block_m * block_n // 512, 1), 8),
+    )
+
+
+QUANTIZE = Operation("quantize", ("q", "scale"), _shapes, _launch)
+
+
+def quantize(
+    x: Any, block: tuple[int, int] | None = None, *, dtype: str = "float8_e4m3fn", out: Any = None
+) -> tuple[Any, Any]:
+    """Quantize a matrix to 8 bits, with a scale for each block.
+
+    Args:
+        x: of shape (M, N), of float16, bfloat16 or float32, of any strides.
+        block: rows and columns of a block, such as (1, 128) or (128, 128); a row if None.
+        dtype: ``"float8_e4m3fn"``, ``"float8_e5m2"`` or ``"int8"``.
+        out: the arrays for the results.
+
+    Returns:
+        The quantized matrix, and scales in float32 of shape (M / rows, N / columns), rounded up:
+        the elements are the products of both. The largest magnitude of a block becomes the largest
+        one of the type.
+
+    Raises:
+        ValueError: ``x`` is no matrix, or ``dtype`` is another.
+    """
+    if x.ndim != 2:
+        raise ValueError(f"x must be a matrix, and has the shape {tuple(x.shape)}")
+    if dtype not in _MAXIMA:
+        raise ValueError(f"dtype must be one of {', '.join(_MAXIMA)}, not {dtype!r}")
+    rows, columns = block or (1, max(x.shape[1], 1))
+    found: tuple[Any, Any] = QUANTIZE(x, rows, columns, dtype, out=out)
+    return found

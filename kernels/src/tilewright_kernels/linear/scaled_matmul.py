@@ -1,0 +1,235 @@
+"""Matmuls of 8-bit operands with scales of tensors, rows or blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import array_api_compat
+
+import tilewright as tw
+from tilewright_kernels.linear.blocks import FEW_ROWS, Blocks, matmul_blocks
+from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
+from tilewright_kernels.linear.matmul import is_transposed_in_memory
+from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
+from tilewright_kernels.linear.scaled_kernels import (
+    SCALED,
+    persistent_scaled_kernel,
+    scaled_matmul_kernel,
+)
+from tilewright_kernels.operations import Array, Launcher, Operation, strides
+from tilewright_kernels.operations.devices import Device, device_of
+
+_GROUP_M = 8
+_SCALED = SCALED.value
+_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
+
+
+def scaled_matmul_reference(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any = None) -> Any:
+    """Return ``(a * a_scale) @ (b * b_scale) + bias``, with scales repeated over their blocks.
+
+    The types are those of the scales.
+    """
+    xp = array_api_compat.array_namespace(a_scale)
+
+    def spread(scale: Any, shape: Any, axis: int) -> Any:
+        if scale.ndim == 0 or scale.shape[axis] in (1, shape[axis]):
+            return scale
+        repeated = xp.repeat(scale, _SCALED, axis=axis)
+        return repeated[: shape[0], :] if axis == 0 else repeated[:, : shape[1]]
+
+    left = xp.astype(a, a_scale.dtype) * spread(a_scale, a.shape, 1)
+    right = xp.astype(b, b_scale.dtype) * spread(spread(b_scale, b.shape, 0), b.shape, 1)
+    c = xp.matmul(left, right)
+    return c if bias is None else c + bias
+
+
+def _shapes(
+    make: Any, a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any, out_dtype: str
+) -> tuple[Any, ...]:
+    return (make((a.shape[0], b.shape[1]), out_dtype),)
+
+
+def _launch(
+    run: Launcher,
+    c: Any,
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    bias: Array | None,
+    out_dtype: str,
+) -> None:
+    (m, k), n = a.shape, b.shape[1]
+    if m == 0 or n == 0:
+        return
+    a_kind, b_kind = _kind(a_scale, m, k, 1), _kind(b_scale, n, k, 0)
+    device = device_of(a)
+    may_persist = (
+        device.family in ("hopper", "blackwell")
+        and k > 0
+        and is_transposed_in_memory(a) is False
+        and is_transposed_in_memory(b) is True
+        and is_transposed_in_memory(c) is False
+        and bits_of(name_of(c)) <= 16
+    )
+    blocks = _blocks(m, n, k, device, "block" in (a_kind, b_kind), may_persist)
+    scales = (*_scale_strides(a_scale, a_kind), *_scale_strides(b_scale, b_kind))
+    constants = {
+        "BLOCK_M": blocks.m,
+        "BLOCK_N": blocks.n,
+        "BLOCK_K": blocks.k,
+        "GROUP_M": _GROUP_M,
+        "A_SCALES": a_kind,
+        "B_SCALES": b_kind,
+        "SUM": accumulator_of(name_of(a)),
+        **blocks.options,
+    }
+    tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n)
+    if blocks.is_persistent:
+        programs = min(tiles, device.processors)
+        run(
+            persistent_scaled_kernel,
+            (programs,),
+            a,
+            b,
+            c,
+            a_scale,
+            b_scale,
+            bias,
+            m,
+            n,
+            k,
+            strides(a)[0],
+            strides(b)[1],
+            strides(c)[0],
+            *scales,
+            PROGRAMS=programs,
+            **constants,
+        )
+        return
+    is_split = blocks.split > 1
+    target = run.empty((blocks.split, m, n), "float32") if is_split else c
+    run(
+        scaled_matmul_kernel,
+        (tiles, blocks.split),
+        a,
+        b,
+        target,
+        a_scale,
+        b_scale,
+        None if is_split else bias,
+        m,
+        n,
+        k,
+        *strides(a),
+        *strides(b),
+        *((n, 1) if is_split else strides(c)),
+        *scales,
+        SPLIT=blocks.split,
+        EVEN_K=k % blocks.k == 0,
+        **constants,
+    )
+    if is_split:
+        columns = min(512, tw.next_power_of_2(n))
+        rows = max(1024 // columns, 1)
+        run(
+            add_parts_kernel,
+            (tw.cdiv(m, rows), tw.cdiv(n, columns)),
+            target,
+            c,
+            None,
+            bias,
+            None,
+            m,
+            n,
+            m * n,
+            *strides(c),
+            0,
+            0,
+            SPLIT=blocks.split,
+            BLOCK_M=rows,
+            BLOCK_N=columns,
+            SUM=accumulator_of("float32"),
+            ACTIVATION=None,
+        )
+
+
+def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persist: bool) -> Blocks:
+    """Return blocks; those with scales of their own are of 128 elements along K."""
+    found = matmul_blocks(m, n, k, 8, device, may_persist=may_persist)
+    if not has_blocks or device.family == "cpu":
+        return found
+    if found.is_persistent:
+        return Blocks(128, 128, _SCALED, 8, 4, is_persistent=True)
+    stages = 8 if may_persist and m <= FEW_ROWS else min(found.num_stages, 4)
+    # a second accumulator takes the matmul of a block
+    return replace(found, n=min(max(found.n, 32), 128), k=_SCALED, num_stages=stages)
+
+
+def _kind(scale: Any, extent: int, k: int, axis: int) -> str:
+    """Return whether a scale is of a tensor, of rows (columns of B), or of blocks along K."""
+    if scale.ndim == 0:
+        return "tensor"
+    if scale.shape[axis] == 1 and scale.shape[1 - axis] == extent:
+        return "row"
+    return "block"
+
+
+def _scale_strides(scale: Any, kind: str) -> tuple[int, ...]:
+    return (0, 0) if kind == "tensor" else strides(scale)
+
+
+SCALED_MATMUL = Operation("scaled_matmul", ("c",), _shapes, _launch)
+
+
+def scaled_matmul(
+    a: Any,
+    b: Any,
+    a_scale: Any,
+    b_scale: Any,
+    bias: Any = None,
+    *,
+    out_dtype: str = "bfloat16",
+    out: Any = None,
+) -> Any:
+    """Compute ``(a * a_scale) @ (b * b_scale) + bias`` of 8-bit operands.
+
+    Args:
+        a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8.
+        b: of shape (K, N), of float8 where ``a`` is, else of int8. The transpose of a matrix in C
+            order is faster on GPUs.
+        a_scale: of float32: of shape (), (M, 1), or (M, K / 128) for blocks of 1 x 128.
+        b_scale: of float32: of shape (), (1, N), or (K / 128, N / 128) for blocks of 128 x 128;
+            quotients are rounded up.
+        bias: of shape (N,), or None.
+        out_dtype: the name of the result's type.
+        out: the array for the result.
+
+    Returns:
+        An array of shape (M, N). Products of blocks are summed by the matrix instructions, and the
+        scaled sums of blocks in float32.
+
+    Raises:
+        ValueError: shapes do not fit.
+        TypeError: operands are of other types.
+
+    Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3 (scales of blocks).
+    """
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"operands are (M, K) and (K, N), not {a.shape} and {b.shape}")
+    names = name_of(a), name_of(b)
+    if any(name not in _EIGHT_BITS for name in names) or ("int8" in names and names[0] != names[1]):
+        raise TypeError(f"operands are of {', '.join(_EIGHT_BITS)}, not of {' and '.join(names)}")
+    (m, k), n = a.shape, b.shape[1]
+    blocks = tw.cdiv(k, _SCALED)
+    for name, scale, shapes in (
+        ("a_scale", a_scale, ((), (m, 1), (m, blocks))),
+        ("b_scale", b_scale, ((), (1, n), (blocks, tw.cdiv(n, _SCALED)))),
+    ):
+        if tuple(scale.shape) not in shapes:
+            expected = ", ".join(map(str, shapes))
+            raise ValueError(f"{name} has the shape {tuple(scale.shape)}: it must be {expected}")
+        if name_of(scale) != "float32":
+            raise TypeError(f"{name} is of {name_of(scale)}, and must be of float32")
+    return SCALED_MATMUL(a, b, a_scale, b_scale, bias, out_dtype, out=out)
