@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.derivatives import adjoint_kernel, repeated_launch
+from tilewright.runtime.derivatives import adjoint_plans, repeated_launch
 from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel
 
 
@@ -72,7 +72,7 @@ def test_serve_other_arrays_numbers_and_grids(prepared):
 
 def test_set_to_zero_what_is_not_covered(monkeypatch):
     zeroed = []
-    for module in (adjoint_kernel, repeated_launch):
+    for module in (adjoint_plans, repeated_launch):
         original = module.set_to_zero
         monkeypatch.setattr(
             module, "set_to_zero", lambda array, f=original: (zeroed.append(array.shape), f(array))

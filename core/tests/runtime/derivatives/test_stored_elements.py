@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright.runtime.derivatives import adjoint_kernel
+from tilewright.runtime.derivatives import adjoint_plans, repeated_launch
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +28,9 @@ def zeroed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(array)
         before(array)
 
-    before = adjoint_kernel.set_to_zero
-    monkeypatch.setattr(adjoint_kernel, "set_to_zero", noted)
+    before = adjoint_plans.set_to_zero
+    for module in (adjoint_plans, repeated_launch):
+        monkeypatch.setattr(module, "set_to_zero", noted)
     return found
 
 
