@@ -24,12 +24,25 @@ from tilewright_kernels.reductions.extrema import (
 from tilewright_kernels.reductions.sum_and_mean import mean, mean_reference, sum, sum_reference
 from tilewright_kernels.reductions.variances import var, var_reference
 from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
+from tilewright_kernels.sampling.multinomial import multinomial, multinomial_reference
+from tilewright_kernels.sampling.sorting import (
+    argsort,
+    argsort_reference,
+    sort,
+    sort_by_key,
+    sort_by_key_reference,
+    sort_reference,
+)
+from tilewright_kernels.sampling.top_k import topk, topk_reference
+from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 
 __all__ = [
     "argmax",
     "argmax_reference",
     "argmin",
     "argmin_reference",
+    "argsort",
+    "argsort_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
     "k_grouped_matmul",
@@ -42,14 +55,24 @@ __all__ = [
     "mean_reference",
     "min",
     "min_reference",
+    "multinomial",
+    "multinomial_reference",
     "quantize",
     "quantize_reference",
     "rms_norm",
     "rms_norm_reference",
     "scaled_matmul",
     "scaled_matmul_reference",
+    "sort",
+    "sort_by_key",
+    "sort_by_key_reference",
+    "sort_reference",
     "sum",
     "sum_reference",
+    "top_p",
+    "top_p_reference",
+    "topk",
+    "topk_reference",
     "var",
     "var_reference",
 ]

@@ -1,0 +1,1 @@
+"""Sorting, the largest elements, and samples of distributions."""

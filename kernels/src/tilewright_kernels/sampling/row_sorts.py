@@ -1,0 +1,187 @@
+"""Launches that sort rows or take their first elements in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright as tw
+from tilewright_kernels.operations import Launcher, strides
+from tilewright_kernels.operations.devices import device_of
+from tilewright_kernels.rows.shapes import matrix_of
+from tilewright_kernels.sampling.sort_kernels import (
+    best_of_blocks_kernel,
+    exchange_kernel,
+    merge_blocks_kernel,
+    sort_blocks_kernel,
+    sort_rows_kernel,
+    unpack_kernel,
+)
+
+#: Elements of a row that a program sorts in registers.
+_WIDEST = 4096
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Arrays for what is found, each None where it is not wanted.
+
+    Attributes:
+        values: elements in order.
+        indices: their positions.
+        payloads: elements of the payload at these positions.
+    """
+
+    values: Any = None
+    indices: Any = None
+    payloads: Any = None
+
+
+def sort_rows(
+    run: Launcher,
+    x: Any,
+    payload: Any,
+    results: Sorted,
+    n_results: int,
+    *,
+    descending: bool,
+) -> None:
+    """Store the first ``n_results`` elements of each row of the last axis, in order.
+
+    Elements that are equal stay in the order of their positions. Results are in C order. The
+    sequences of launches follow from the shape alone.
+    """
+    n_columns = x.shape[-1]
+    n_rows = math.prod(x.shape[:-1])
+    if n_rows == 0 or n_results == 0:
+        return
+    x = matrix_of(x)
+    payload = None if payload is None else matrix_of(payload)
+    layout: dict[str, Any] = {
+        "x_stride": strides(x)[0],
+        "payload_stride": 0 if payload is None else strides(payload)[0],
+    }
+    arrays = (payload, results.values, results.indices, results.payloads)
+    kept = tw.next_power_of_2(n_results)
+    if n_columns > _WIDEST and kept <= _WIDEST // 4:
+        source, n_columns = _best(run, x, n_rows, n_columns, kept, descending)
+    elif n_columns > _WIDEST:
+        _sort_wide(run, x, arrays, n_rows, n_results, layout, descending)
+        return
+    else:
+        source = None
+    block = max(tw.next_power_of_2(n_columns), 2)
+    rows = 1 if device_of(x).family == "cpu" else max(512 // block, 1)
+    run(
+        sort_rows_kernel,
+        (tw.cdiv(n_rows, rows),),
+        x,
+        source,
+        *arrays,
+        n_rows,
+        n_columns,
+        n_results,
+        packed_stride=0 if source is None else n_columns,
+        DESCENDING=descending,
+        KEPT=min(kept, block),
+        ROWS=rows,
+        BLOCK=block,
+        num_warps=_warps(rows * block),
+        **layout,
+    )
+
+
+def _warps(elements: int) -> int:
+    return max(min(elements // 256, 8), 1)
+
+
+def _best(
+    run: Launcher, x: Any, n_rows: int, n_columns: int, kept: int, descending: bool
+) -> tuple[Any, int]:
+    """Return candidates that have the first elements of each row, and how many there are."""
+    source, stride = None, strides(x)[0]
+    while n_columns > _WIDEST:
+        n_blocks = tw.cdiv(n_columns, _WIDEST)
+        best = run.empty((n_rows, n_blocks * kept), "int64")
+        run(
+            best_of_blocks_kernel,
+            (n_blocks, n_rows),
+            x,
+            source,
+            best,
+            n_columns,
+            stride,
+            DESCENDING=descending,
+            KEPT=kept,
+            BLOCK=_WIDEST,
+            num_warps=_warps(_WIDEST),
+        )
+        source, stride = best, n_blocks * kept
+        n_columns = n_blocks * kept
+    return source, n_columns
+
+
+def _sort_wide(
+    run: Launcher,
+    x: Any,
+    arrays: tuple[Any, ...],
+    n_rows: int,
+    n_results: int,
+    layout: dict[str, Any],
+    descending: bool,
+) -> None:
+    """Sort rows by a bitonic network, whose steps within blocks are in registers."""
+    width, block = tw.next_power_of_2(x.shape[-1]), _WIDEST
+    n_blocks = width // block
+    key = run.empty((n_rows, width), "int64")
+    warps: dict[str, Any] = {"num_warps": _warps(block)}
+    run(
+        sort_blocks_kernel,
+        (n_blocks, n_rows),
+        x,
+        key,
+        x.shape[-1],
+        layout["x_stride"],
+        width,
+        DESCENDING=descending,
+        BLOCK=block,
+        **warps,
+    )
+    size = 2 * block
+    while size <= width:
+        distance = size // 2
+        while distance >= block:
+            run(
+                exchange_kernel,
+                (width // 2048, n_rows),
+                key,
+                width,
+                size,
+                distance,
+                BLOCK=1024,
+                updates=("packed_ptr",),
+            )
+            distance //= 2
+        run(
+            merge_blocks_kernel,
+            (n_blocks, n_rows),
+            key,
+            width,
+            size,
+            BLOCK=block,
+            updates=("packed_ptr",),
+            **warps,
+        )
+        size *= 2
+    run(
+        unpack_kernel,
+        (tw.cdiv(n_results, 1024), n_rows),
+        x,
+        key,
+        *arrays,
+        n_results,
+        packed_stride=width,
+        BLOCK=1024,
+        **layout,
+    )
