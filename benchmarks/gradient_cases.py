@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Case:
         hand: launches the backward pass by hand, where there is one.
         by_hand: gradients that ``hand`` writes, in the order of ``inputs``.
         liger: computes the output by Liger's function, where there is one.
+        configs: block sizes and options among which the derivative is tuned, where those of the
+            forward pass are not its best.
         is_whole: whether rivals are measured forward and backward, for Liger's forward pass
             computes the gradient.
     """
@@ -57,25 +59,34 @@ class Case:
     by_hand: tuple[Tensor, ...] = ()
     liger: Callable[..., Tensor] | None = None
     is_whole: bool = False
+    configs: Sequence[tw.Config] = ()
     gradients: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gradients = {
             f"d_{name}": torch.full_like(value, float("nan")) for name, value in self.inputs.items()
         }
+        self._launched, self._untuned = self.adjoint, dict(self.options)
+        if self.configs:
+            self._launched = tw.autotune(list(self.configs), key=[])(self.adjoint)
+            chosen = {name for config in self.configs for name in config.all_kwargs()}
+            self._untuned = {k: v for k, v in self.options.items() if k not in chosen}
 
     def derived(self) -> None:
         """Launch the derived backward pass."""
         if self.is_whole:
             self.forward()
-        self.adjoint[self.grid](
-            *self.arguments, **self.options, **self.cotangents, **self.gradients
+        self._launched[self.grid](
+            *self.arguments, **self._untuned, **self.cotangents, **self.gradients
         )
 
     def plan(self) -> Any:
-        """Return the plan of the derived backward pass."""
+        """Return the plan of the derived backward pass, after a launch."""
         own = {**self.cotangents, **self.gradients}
-        return self.adjoint.plan(*self.arguments, grid=self.grid, **self.options, **own)
+        options = self._untuned
+        if self.configs:
+            options = {**options, **self._launched.best_config.all_kwargs()}
+        return self.adjoint.plan(*self.arguments, grid=self.grid, **options, **own)
 
     def expected(self) -> dict[str, Tensor]:
         """Return the gradients in float64."""
@@ -115,6 +126,13 @@ SIZES = {
         torch.float16, 64, 2048, 4096, 4096, 11008, 32768, 4096, (64, 64), (128, 128, 64)
     ),
 }
+
+
+#: The adjoint's tiles of gradients are BLOCK_K wide.
+_MATMUL_CONFIGS = tuple(
+    tw.Config({"BLOCK_K": block_k}, num_warps=warps, num_stages=stages)
+    for block_k, warps, stages in ((64, 4, 3), (64, 4, 2), (128, 4, 2), (128, 4, 3), (128, 8, 3))
+)
 
 
 class Cases:
@@ -388,7 +406,7 @@ class Cases:
         return Case(
             "matmul + epilogue",
             lambda: matmul(a, b, out, "leaky_relu", s.matmul_block),
-            tw.vjp(matmul_kernel, outputs="c_ptr", wrt=("a_ptr", "b_ptr")),
+            tw.vjp(matmul_kernel, outputs="c_ptr", wrt=("a_ptr", "b_ptr"), saved="c_ptr"),
             (a, b, out, n, n, n, n, 1, n, 1, n, 1),
             programs,
             options,
@@ -399,6 +417,7 @@ class Cases:
             d_out,
             hand,
             (d_a, d_b),
+            configs=() if self.device == "cpu" else _MATMUL_CONFIGS,
         )
 
     def all(self) -> dict[str, Callable[[], Case]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from tilewright.derivatives.adjoint.saved_conditions import saved_condition
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.ir.builder import Builder
@@ -54,8 +55,10 @@ def _read(region: Region, store: Store | DescriptorStore, found: dict[Value, Val
     origin = value.definition
     if origin is None or origin.parent is not region or not _is_observed_as_stored(store, values):
         return
-    b, mapping = Builder.at(origin), dict[Value, Value]()
-    before = set(_operations_before(origin))
+    condition = saved_condition(origin)
+    place = origin if condition is None else condition
+    b, mapping = Builder.at(place), dict[Value, Value]()
+    before = set(_operations_before(place))
     needed = [value for value in store.operands if value is not store.value]
     if not all(_is_copyable(value, before) for value in needed):
         return
@@ -72,6 +75,10 @@ def _read(region: Region, store: Store | DescriptorStore, found: dict[Value, Val
             type_ = TileType(shape_of(value.type), element_type(loaded.type))
             loaded = b.reshape(loaded, result=type_)
         found[value] = loaded if loaded.type is value.type else b.cast(loaded, result=value.type)
+    if condition is not None:
+        result = found[origin.results[0]]
+        zero = b.constant_like(result.type, 0.0)
+        found[condition.result] = b.cmp(result, zero, predicate=condition.predicate)
 
 
 def _is_observed_as_stored(store: Store | DescriptorStore, values: list[Value]) -> bool:

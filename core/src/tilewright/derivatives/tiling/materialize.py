@@ -3,7 +3,8 @@
 An interchanged kernel computes for each iteration what each program computed once. It may repeat
 loads and elementwise operations; matmuls, reductions and loops it may not. A first kernel on the
 old grid computes them and keeps them in scratch memory: the row sums of ``out * d_out`` of
-attention, the derivative of an epilogue.
+attention, the derivative of an epilogue. Operands of matmuls that are computed from several tiles
+are kept, too: then the loop loads one tile, which matrix units may read from where copies put it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from tilewright.derivatives.tiling.scratch_tiles import (
 )
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.ops.control import For
+from tilewright.ir.ops.linear import Dot
+from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.shape import Permute
 from tilewright.ir.types import FloatType, IntType, bit_width, element_type, shape_of
 from tilewright.passes.pipeline import run as run_passes
 
@@ -90,7 +95,8 @@ def materialize(
     chosen: dict[Value, None] = {}
     for value in inside:
         if value.definition is not None and value.definition.parent is function.body:
-            chosen.update(dict.fromkeys(cuts.of(value)))
+            kept = (value,) if _is_costly_operand(value, loop) else cuts.of(value)
+            chosen.update(dict.fromkeys(kept))
     if not chosen:
         return Materialized(None, rest, ())
     first = copied_kernel(rest)
@@ -128,6 +134,31 @@ def _require_number(value: Value, definition: Operation) -> None:
             f"the {definition.name} at {place_in_kernel(definition)} computes {value.type}, which "
             "memory does not hold"
         )
+
+
+def _is_costly_operand(value: Value, loop: For) -> bool:
+    """Return whether a loop's matmul reads what is computed from tiles of twice its bytes."""
+    readers = [reader for reader in value.uses if loop in reader.ancestors()]
+    readers += [
+        reader
+        for transpose in readers
+        if isinstance(transpose, Permute)
+        for reader in transpose.result.uses
+    ]
+    if not any(isinstance(reader, Dot) and reader.c is not value for reader in readers):
+        return False
+    pending, seen, loaded = [value], {value}, 0
+    while pending:
+        current = pending.pop()
+        operation = current.definition
+        if operation is None:
+            continue
+        if isinstance(operation, Load) or is_heavy(operation):
+            loaded += _bytes(current)
+        else:
+            pending += [operand for operand in operation.operands if operand not in seen]
+            seen.update(operation.operands)
+    return loaded >= 2 * _bytes(value)
 
 
 class _Cuts:
