@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from tilewright_kernels.attention.attention import attention, attention_reference
+from tilewright_kernels.attention.kv_cache import (
+    attention_with_kv_cache,
+    attention_with_kv_cache_reference,
+    mla_decode,
+    mla_decode_reference,
+)
+from tilewright_kernels.attention.merge import (
+    merge_attention_parts,
+    merge_attention_parts_reference,
+)
+from tilewright_kernels.attention.varlen import attention_varlen, attention_varlen_reference
 from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul,
     grouped_matmul_reference,
@@ -43,6 +55,12 @@ __all__ = [
     "argmin_reference",
     "argsort",
     "argsort_reference",
+    "attention",
+    "attention_reference",
+    "attention_varlen",
+    "attention_varlen_reference",
+    "attention_with_kv_cache",
+    "attention_with_kv_cache_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
     "k_grouped_matmul",
@@ -53,8 +71,12 @@ __all__ = [
     "max_reference",
     "mean",
     "mean_reference",
+    "merge_attention_parts",
+    "merge_attention_parts_reference",
     "min",
     "min_reference",
+    "mla_decode",
+    "mla_decode_reference",
     "multinomial",
     "multinomial_reference",
     "quantize",

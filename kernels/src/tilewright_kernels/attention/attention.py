@@ -1,0 +1,122 @@
+"""Attention of batches of sequences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import array_api_compat
+
+from tilewright_kernels.attention.heads import checked
+from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_LSE
+
+_NO_WINDOW = (-1, -1)
+
+
+def attention_reference(
+    q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
+    *, sinks: Any = None, bias: Any = None, mask: Any = None, return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """Return the plain formula of :func:`attention`, in the types of q.
+
+    ``mask`` is an array that is broadcast against (batch, heads, rows of q, rows of k).
+    """
+    xp = array_api_compat.array_namespace(q, k, v)
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    group = q.shape[2] // k.shape[2]
+    keys, values = (
+        xp.permute_dims(xp.repeat(each, group, axis=2), (0, 2, 1, 3)) for each in (k, v)
+    )
+    scores = xp.permute_dims(q, (0, 2, 1, 3)) @ xp.permute_dims(keys, (0, 1, 3, 2)) * scale
+    if softcap > 0:
+        scores = softcap * xp.tanh(scores / softcap)
+    device = array_api_compat.device(q)
+    rows = xp.arange(q.shape[1], device=device)[:, None] + (k.shape[1] - q.shape[1])
+    columns = xp.arange(k.shape[1], device=device)[None, :]
+    if alibi_slopes is not None:
+        distance = xp.astype(xp.abs(rows - columns), scores.dtype)
+        slopes = alibi_slopes if len(alibi_slopes.shape) == 2 else alibi_slopes[None, :]
+        scores = scores - slopes[:, :, None, None] * distance
+    if bias is not None:
+        scores = scores + bias
+    left, right = window_size[0], 0 if causal else window_size[1]
+    kept = columns == columns + 0 * rows
+    if left >= 0:
+        kept = kept & (columns >= rows - left)
+    if right >= 0:
+        kept = kept & (columns <= rows + right)
+    if mask is not None:
+        kept = kept & mask
+    lowest = xp.full((1,), -math.inf, dtype=scores.dtype, device=device)
+    scores = xp.where(kept, scores, lowest)
+    if sinks is not None:
+        sink = xp.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))
+        scores = xp.concat([scores, sink], axis=3)
+    if not scores.shape[3]:
+        highest = xp.zeros((*scores.shape[:3], 1), dtype=scores.dtype, device=device)
+    else:
+        highest = xp.max(scores, axis=3, keepdims=True)
+        highest = xp.where(xp.isinf(highest), xp.zeros_like(highest), highest)
+    weights = xp.exp(scores - highest)
+    total = xp.sum(weights, axis=3, keepdims=True)
+    out = weights[..., : k.shape[1]] @ values
+    out = xp.permute_dims(out / xp.where(total == 0, xp.ones_like(total), total), (0, 2, 1, 3))
+    return (out, (highest + xp.log(total))[..., 0]) if return_lse else out
+
+
+def attention(
+    q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
+    window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
+    *, sinks: Any = None, bias: Any = None, mask: Any = None, return_lse: bool = False,
+    out: Any = None,
+) -> Any:  # fmt: skip
+    """Compute ``softmax(q @ k.T * softmax_scale) @ v`` of each head.
+
+    Row i of the queries stands at row ``i + rows of k - rows of q`` of the keys: windows and
+    causal masks are aligned to the last rows.
+
+    Args:
+        q: of (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
+        k: of (batch, rows of k, heads of k, dims). Heads of k divide those of q, of which each
+            group shares one.
+        v: of (batch, rows of k, heads of k, dims of v).
+        softmax_scale: positive; by default ``dims ** -0.5``.
+        causal: let queries see the keys up to their own row.
+        window_size: how many keys before and after its row a query sees; -1 is all of them.
+        softcap: replace scores by ``softcap * tanh(scores / softcap)``, unless it is 0.
+        alibi_slopes: of (heads,) or (batch, heads): subtract ``slope * distance`` from scores. It
+            has no gradient.
+        sinks: of (heads,), of float32: a score of each head that joins the sum of its weights.
+        bias: added to scores, of (batch, heads, rows, rows of k), where 1 stands for all. It has
+            no gradient.
+        mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` tells whether
+            a query sees a key, for indices that are broadcast against each other.
+        return_lse: return the logarithms of the sums of exponentials too.
+        out: the array for the result; with ``return_lse`` the pair.
+
+    Returns:
+        An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one
+        of (batch, heads, rows) and float32. Rows that see no key are 0, with the logarithm -inf.
+
+    Raises:
+        ValueError: shapes do not fit, or the scale is not positive.
+
+    The backward pass has kernels of its own, without atomic additions.
+
+    Sources: Dao, "FlashAttention-2", 2023; Shah et al., "FlashAttention-3", 2024.
+    """
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    checked("attention", q, k, v, scale, 4)
+    if bias is not None:
+        whole = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        if len(bias.shape) != 4 or any(
+            has not in (1, n) for has, n in zip(bias.shape, whole, strict=True)
+        ):
+            raise ValueError(f"attention: bias is of {tuple(bias.shape)}, and scores of {whole}")
+    operation = ATTENTION_LSE if return_lse else ATTENTION
+    return operation(
+        q, k, v, sinks, alibi_slopes, bias, None, None, 0, 0,
+        float(scale), float(softcap), window_size[0], 0 if causal else window_size[1], mask,
+        out=out,
+    )  # fmt: skip

@@ -1,0 +1,292 @@
+"""The backward pass of attention, in three kernels without atomic additions.
+
+Weights are recomputed from the logarithms of the row sums. The kernel of keys and values keeps
+its tiles transposed, with keys along the rows, so that no matmul transposes weights.
+"""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.attention.scores import (
+    LOG2_E,
+    bent_scores,
+    kept_scores,
+    key_spans,
+    load_block,
+    row_spans,
+    sequence,
+    store_block,
+)
+
+
+@tw.jit
+def row_products_kernel(
+    out_ptr, dout_ptr, dlse_ptr, delta_ptr, cu_q_ptr,
+    out_batch, out_row, out_head, dout_batch, dout_row, dout_head,
+    lse_batch, lse_head, dlse_batch, dlse_head, n_q,
+    M: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    """Compute ``sum(out * dout) - dlse`` of each row."""
+    row, head, batch = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
+    first, n_q = sequence(cu_q_ptr, batch, n_q)
+    if cu_q_ptr is None:
+        out_ptr += batch.to(tl.int64) * out_batch
+        dout_ptr += batch.to(tl.int64) * dout_batch
+    out_ptr += head.to(tl.int64) * out_head
+    dout_ptr += head.to(tl.int64) * dout_head
+    out = load_block(out_ptr, first + row, out_row, first + n_q, M, D, PADDED).to(tl.float32)
+    dout = load_block(dout_ptr, first + row, dout_row, first + n_q, M, D, PADDED).to(tl.float32)
+    delta = tl.sum(out * dout, 1)
+    rows = row + tl.arange(0, M)
+    if dlse_ptr is not None:
+        at = dlse_ptr + batch.to(tl.int64) * dlse_batch + head.to(tl.int64) * dlse_head + first
+        delta -= tl.load(at + rows, mask=rows < n_q, other=0.0)
+    at = delta_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + first
+    tl.store(at + rows, delta, mask=rows < n_q)
+
+
+@tw.jit
+def sinks_gradient_kernel(
+    sinks_ptr, lse_ptr, delta_ptr, dsinks_ptr, heads, n_rows, lse_batch, lse_head, batches,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a head's sink: minus its weights times the row products."""
+    head = tl.program_id(0)
+    sink = tl.load(sinks_ptr + head).to(tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for batch in range(batches):
+        base = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head
+        for start in range(0, n_rows, BLOCK):
+            rows = start + tl.arange(0, BLOCK)
+            lse = tl.load(lse_ptr + base + rows, mask=rows < n_rows, other=float("inf"))
+            delta = tl.load(delta_ptr + base + rows, mask=rows < n_rows, other=0.0)
+            total -= tl.math.exp2((sink - lse) * LOG2_E) * delta
+    tl.store(dsinks_ptr + head, tl.sum(total, 0))
+
+
+@tw.jit
+def key_span(
+    dk, dv, k, v, q_ptr, dout_ptr, lse_ptr, delta_ptr, q_row, dout_row, q_first, q_end,
+    columns, first, last, n_q, n_k, scale, softcap, left, right,
+    batch, head, slope, bias_ptr, bias_row, bias_column,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
+    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, M: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Add the terms of the rows from ``first`` to ``last`` to the gradients of a block of keys."""
+    BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
+    log2_scale = scale * LOG2_E
+    for start in range(first, last, M):
+        tl.assume(q_first + start >= 0)
+        rows = start + tl.arange(0, M)
+        inside = rows < n_q
+        q = load_block(q_ptr, q_first + start, q_row, q_end, M, D, PADDED)
+        dout = load_block(dout_ptr, q_first + start, dout_row, q_end, M, D_V, PADDED_V)
+        # rows past the end weigh nothing
+        lse = tl.load(lse_ptr + rows, mask=inside, other=float("inf")) * LOG2_E
+        delta = tl.load(delta_ptr + rows, mask=inside, other=0.0)
+        products = tl.dot(k, tl.trans(q))
+        row, column = rows[None, :], columns[:, None]
+        if BENT:
+            scores, derivative = bent_scores(
+                products, row, column, n_q, n_k, scale, softcap, slope,
+                bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
+            )  # fmt: skip
+            weights = tl.math.exp2(scores - lse[None, :])
+        else:
+            weights = tl.math.exp2(products * log2_scale - lse[None, :])
+        if MASKED:
+            kept = kept_scores(row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK)
+            weights = tl.where(kept, weights, 0.0)
+        dv = tl.dot(weights.to(dout.dtype), dout, dv)
+        dscores = weights * (tl.dot(v, tl.trans(dout)) - delta[None, :])
+        if BENT:
+            dscores = dscores * derivative
+        dk = tl.dot(dscores.to(q.dtype), q, dk)
+    return dk, dv
+
+
+@tw.jit
+def keys_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
+    slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
+    q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
+    dout_batch, dout_row, dout_head, dk_batch, dk_row, dk_head, dv_batch, dv_row, dv_head,
+    lse_batch, lse_head, slopes_batch, bias_batch, bias_head, bias_row, bias_column,
+    n_q, n_k, total_q, scale, softcap, left, right,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, GROUP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of N keys and values: programs are (blocks of keys, heads, batches)."""
+    column, key_head, batch = tl.program_id(0) * N, tl.program_id(1), tl.program_id(2)
+    SLOPES: tl.constexpr = slopes_ptr is not None
+    q_first, n_q = sequence(cu_q_ptr, batch, n_q)
+    k_first, n_k = sequence(cu_k_ptr, batch, n_k)
+    if cu_k_ptr is None:
+        q_end = n_q
+        q_ptr += batch.to(tl.int64) * q_batch
+        dout_ptr += batch.to(tl.int64) * dout_batch
+        k_ptr += batch.to(tl.int64) * k_batch
+        v_ptr += batch.to(tl.int64) * v_batch
+        dk_ptr += batch.to(tl.int64) * dk_batch
+        dv_ptr += batch.to(tl.int64) * dv_batch
+    else:
+        q_end = total_q
+        tl.assume(q_first >= 0)
+    k_ptr += key_head.to(tl.int64) * k_head
+    v_ptr += key_head.to(tl.int64) * v_head
+    columns = column + tl.arange(0, N)
+    k = load_block(k_ptr, k_first + column, k_row, k_first + n_k, N, D, PADDED)
+    v = load_block(v_ptr, k_first + column, v_row, k_first + n_k, N, D_V, PADDED_V)
+    dk = tl.zeros([N, PADDED], tl.float32)
+    dv = tl.zeros([N, PADDED_V], tl.float32)
+    first, full, masked, last = row_spans(column, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
+    for member in tl.range(GROUP):
+        head = key_head * GROUP + member
+        slope, bias = 0.0, bias_ptr
+        if SLOPES:
+            slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
+        if bias_ptr is not None:
+            bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
+        queries = q_ptr + head.to(tl.int64) * q_head
+        cotangents = dout_ptr + head.to(tl.int64) * dout_head
+        at = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + q_first
+        if RIGHT:
+            dk, dv = key_span(
+                dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
+                q_first, q_end, columns, first, full, n_q, n_k, scale, softcap, left, right,
+                batch, head, slope, bias, bias_row, bias_column,
+                True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+            )  # fmt: skip
+        dk, dv = key_span(
+            dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
+            q_first, q_end, columns, full, masked, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            MASK is not None, False, False, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+        )  # fmt: skip
+        if LEFT:
+            dk, dv = key_span(
+                dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
+                q_first, q_end, columns, masked, last, n_q, n_k, scale, softcap, left, right,
+                batch, head, slope, bias, bias_row, bias_column,
+                True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+            )  # fmt: skip
+    if not (SOFTCAP or SLOPES or bias_ptr is not None):
+        dk = dk * scale
+    dk_ptr += key_head.to(tl.int64) * dk_head
+    dv_ptr += key_head.to(tl.int64) * dv_head
+    store_block(dk_ptr, k_first + column, dk_row, k_first + n_k, dk, N, D, PADDED)
+    store_block(dv_ptr, k_first + column, dv_row, k_first + n_k, dv, N, D_V, PADDED_V)
+
+
+@tw.jit
+def query_span(
+    dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
+    rows, first, last, n_q, n_k, scale, softcap, left, right,
+    batch, head, slope, bias_ptr, bias_row, bias_column,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
+    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Add the terms of the keys from ``first`` to ``last`` to the gradient of a block of rows."""
+    BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
+    log2_scale = scale * LOG2_E
+    for start in range(first, last, N):
+        tl.assume(k_first + start >= 0)
+        k = load_block(k_ptr, k_first + start, k_row, k_end, N, D, PADDED)
+        v = load_block(v_ptr, k_first + start, v_row, k_end, N, D_V, PADDED_V)
+        products = tl.dot(q, tl.trans(k))
+        row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
+        if BENT:
+            scores, derivative = bent_scores(
+                products, row, column, n_q, n_k, scale, softcap, slope,
+                bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
+            )  # fmt: skip
+            weights = tl.math.exp2(scores - lse[:, None])
+        else:
+            weights = tl.math.exp2(products * log2_scale - lse[:, None])
+        if MASKED:
+            kept = kept_scores(row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK)
+            weights = tl.where(kept, weights, 0.0)
+        dscores = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
+        if BENT:
+            dscores = dscores * derivative
+        dq = tl.dot(dscores.to(k.dtype), k, dq)
+    return dq
+
+
+@tw.jit
+def queries_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr,
+    slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
+    q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
+    dout_batch, dout_row, dout_head, dq_batch, dq_row, dq_head,
+    lse_batch, lse_head, slopes_batch, bias_batch, bias_head, bias_row, bias_column,
+    n_q, n_k, total_k, scale, softcap, left, right,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, EVEN: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, GROUP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of M queries: programs are (blocks of rows, heads, batches)."""
+    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if RIGHT and not SQUARE:
+        block = tl.num_programs(0) - 1 - block  # the longest first
+    row = block * M
+    SLOPES: tl.constexpr = slopes_ptr is not None
+    q_first, n_q = sequence(cu_q_ptr, batch, n_q)
+    k_first, n_k = sequence(cu_k_ptr, batch, n_k)
+    if cu_k_ptr is None:
+        k_end = n_k
+        q_ptr += batch.to(tl.int64) * q_batch
+        dout_ptr += batch.to(tl.int64) * dout_batch
+        k_ptr += batch.to(tl.int64) * k_batch
+        v_ptr += batch.to(tl.int64) * v_batch
+        dq_ptr += batch.to(tl.int64) * dq_batch
+    else:
+        k_end = total_k
+        tl.assume(k_first >= 0)
+    k_ptr += (head // GROUP).to(tl.int64) * k_head
+    v_ptr += (head // GROUP).to(tl.int64) * v_head
+    rows = row + tl.arange(0, M)
+    slope, bias = 0.0, bias_ptr
+    if SLOPES:
+        slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
+    if bias_ptr is not None:
+        bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
+    q_ptr += head.to(tl.int64) * q_head
+    dout_ptr += head.to(tl.int64) * dout_head
+    q = load_block(q_ptr, q_first + row, q_row, q_first + n_q, M, D, PADDED)
+    dout = load_block(dout_ptr, q_first + row, dout_row, q_first + n_q, M, D_V, PADDED_V)
+    at = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + q_first
+    lse = tl.load(lse_ptr + at + rows, mask=rows < n_q, other=float("inf")) * LOG2_E
+    delta = tl.load(delta_ptr + at + rows, mask=rows < n_q, other=0.0)
+    dq = tl.zeros([M, PADDED], tl.float32)
+    first, full, masked, last = key_spans(row, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
+    if LEFT:
+        dq = query_span(
+            dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+            rows, first, full, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        )  # fmt: skip
+    dq = query_span(
+        dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
+        rows, full, masked, n_q, n_k, scale, softcap, left, right,
+        batch, head, slope, bias, bias_row, bias_column,
+        MASK is not None, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+    )  # fmt: skip
+    if RIGHT or not EVEN:
+        dq = query_span(
+            dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+            rows, masked, last, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        )  # fmt: skip
+    if not (SOFTCAP or SLOPES or bias_ptr is not None):
+        dq = dq * scale
+    dq_ptr += head.to(tl.int64) * dq_head
+    store_block(dq_ptr, q_first + row, dq_row, q_first + n_q, dq, M, D, PADDED)

@@ -1,0 +1,124 @@
+"""Block sizes of attention kernels, by a rule from head dimension, type and device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tilewright as tw
+from tilewright_kernels.operations.devices import Device
+
+
+@dataclass(frozen=True)
+class AttentionBlocks:
+    """Block sizes and launch options of an attention kernel.
+
+    Attributes:
+        m: rows of queries in a block.
+        n: keys in a block.
+        num_warps: warps of a program.
+        num_stages: stages of the multi-buffered operands.
+    """
+
+    m: int
+    n: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """The constants and options of a launch."""
+        return {
+            "M": self.m,
+            "N": self.n,
+            "num_warps": self.num_warps,
+            "num_stages": self.num_stages,
+        }
+
+
+def padded_head(dims: int) -> int:
+    """Return the extent of tiles that hold heads of ``dims`` elements."""
+    return max(int(tw.next_power_of_2(dims)), 16)
+
+
+def forward_blocks(
+    n_q: int, n_k: int, dims: int, itemsize: int, is_causal: bool, device: Device
+) -> AttentionBlocks:
+    """Return the blocks of the forward pass.
+
+    ``dims`` is the larger extent of padded heads. Blocks of keys divide those of queries.
+    """
+    if device.family == "cpu":
+        side = 64 if itemsize > 2 or is_causal else 128
+        return AttentionBlocks(_fitting(n_q, side, 16), _fitting(min(n_q, n_k), side, 16), 1, 1)
+    if itemsize > 2:
+        m, n = (32, 32) if dims <= 128 else (16, 16)
+        return AttentionBlocks(m, n, 4, 2)
+    if device.family in ("hopper", "blackwell"):
+        if n_q <= 64:
+            return AttentionBlocks(64, 64, 4, 2)
+        if dims <= 64 and n_q > 128 and not (is_causal and n_q >= 8192):
+            return AttentionBlocks(256, 64, 16, 3)
+        if dims <= 128:
+            return AttentionBlocks(128, 128, 8, 3 if dims <= 64 else 2)
+        return AttentionBlocks(128, 64, 8, 2)
+    if device.family.startswith(("cdna", "rdna")):
+        return AttentionBlocks(_fitting(n_q, 128 if dims <= 128 else 64, 16), 32, 4, 1)
+    m = _fitting(n_q, 128 if dims <= 128 else 64, 16)
+    return AttentionBlocks(m, min(m, 64 if dims <= 64 else 32), 4, 3 if dims <= 64 else 2)
+
+
+def key_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
+    """Return the blocks of the kernel of the gradients of keys and values."""
+    if device.family == "cpu":
+        return AttentionBlocks(64, 64, 1, 1)
+    if itemsize > 2:
+        return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
+    if device.family in ("hopper", "blackwell"):
+        if dims <= 64:
+            return AttentionBlocks(64, 128, 8, 2)
+        return AttentionBlocks(64, 128, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
+    return AttentionBlocks(32, 64 if dims <= 128 else 32, 4, 1)
+
+
+def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
+    """Return the blocks of the kernel of the gradient of queries."""
+    if device.family == "cpu":
+        return AttentionBlocks(64, 64, 1, 1)
+    if itemsize > 2:
+        return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
+    if device.family in ("hopper", "blackwell"):
+        return AttentionBlocks(128, 64, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
+    return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
+
+
+def _fitting(extent: int, maximum: int, minimum: int) -> int:
+    """Return the power of two from ``minimum`` to ``maximum`` that holds an extent, if one does."""
+    return max(min(int(tw.next_power_of_2(max(extent, 1))), maximum), minimum)
+
+
+def decode_blocks(
+    pairs: int, n_k: int, dims: int, itemsize: int, page: int, device: Device
+) -> AttentionBlocks:
+    """Return the blocks over a cache, for ``pairs`` of rows and heads that share keys."""
+    if device.family == "cpu":
+        return AttentionBlocks(_fitting(pairs, 64, 4), 64, 1, 1)
+    if itemsize > 2:
+        return AttentionBlocks(16, 16 if dims > 128 else 32, 4, 1)
+    m = _fitting(pairs, 64 if dims <= 256 else 16, 16)
+    if dims > 256:
+        return AttentionBlocks(m, 32, 8, 2)
+    if device.family in ("hopper", "blackwell", "ampere"):
+        n = 64 if dims <= 128 else 32
+        return AttentionBlocks(m, n, 4, 3 if dims <= 128 else 2)
+    return AttentionBlocks(m, 32, 4, 1)
+
+
+def decode_parts(programs: int, n_k: int, n: int, device: Device) -> int:
+    """Return how many parts of ``n_k`` keys keep a device busy with ``programs`` for each part."""
+    if device.family == "cpu":
+        wanted = -(-device.processors // max(programs, 1))
+    else:
+        wanted = 4 * device.processors // max(programs, 1)
+    longest = max(n_k // (4 * n), 1)
+    return max(min(wanted, longest, 64), 1)

@@ -1,0 +1,142 @@
+"""The forward pass of attention: online softmax over blocks of keys."""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.attention.scores import (
+    LN_2,
+    LOG2_E,
+    bent_scores,
+    kept_scores,
+    key_spans,
+    load_block,
+    sequence,
+    store_block,
+)
+
+
+@tw.jit
+def forward_span(
+    accumulator, total, highest, q, k_ptr, v_ptr, k_stride, v_stride, k_first, k_end,
+    rows, first, last, n_q, n_k, scale, softcap, left, right,
+    batch, head, slope, bias_ptr, bias_row, bias_column,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
+    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Update the running softmax with the keys from ``first`` to ``last``."""
+    BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
+    log2_scale = scale * LOG2_E
+    for start in range(first, last, N):
+        tl.assume(k_first + start >= 0)
+        k = load_block(k_ptr, k_first + start, k_stride, k_end, N, D, PADDED)
+        scores = tl.dot(q, tl.trans(k))
+        if BENT or MASKED:
+            row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
+            if BENT:
+                scores, _ = bent_scores(
+                    scores, row, column, n_q, n_k, scale, softcap, slope,
+                    bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
+                )  # fmt: skip
+            else:
+                scores = scores * log2_scale
+            if MASKED:
+                kept = kept_scores(
+                    row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK
+                )
+                scores = tl.where(kept, scores, -float("inf"))
+            new = tl.maximum(highest, tl.max(scores, 1))
+            # rows without keys so far subtract 0
+            base = tl.where(new == -float("inf"), 0.0, new)
+            scores = scores - base[:, None]
+            shrink = tl.math.exp2(highest - base)
+        else:
+            new = tl.maximum(highest, tl.max(scores, 1) * log2_scale)
+            scores = scores * log2_scale - new[:, None]
+            shrink = tl.math.exp2(highest - new)
+        weights = tl.math.exp2(scores)
+        accumulator = accumulator * shrink[:, None]
+        v = load_block(v_ptr, k_first + start, v_stride, k_end, N, D_V, PADDED_V)
+        accumulator = tl.dot(weights.to(v.dtype), v, accumulator)
+        total = total * shrink + tl.sum(weights, 1)
+        highest = new
+    return accumulator, total, highest
+
+
+@tw.jit
+def attention_forward_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, sinks_ptr, slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
+    q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
+    out_batch, out_row, out_head, lse_batch, lse_head, slopes_batch,
+    bias_batch, bias_head, bias_row, bias_column,
+    n_q, n_k, total_k, scale, softcap, left, right,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, EVEN: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, GROUP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Compute M rows of a head: programs are (blocks of rows, heads, batches)."""
+    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if RIGHT and not SQUARE:
+        block = tl.num_programs(0) - 1 - block  # the longest first
+    row = block * M
+    SLOPES: tl.constexpr = slopes_ptr is not None
+    q_first, n_q = sequence(cu_q_ptr, batch, n_q)
+    k_first, n_k = sequence(cu_k_ptr, batch, n_k)
+    if cu_k_ptr is None:
+        k_end = n_k
+        k_ptr += batch.to(tl.int64) * k_batch
+        v_ptr += batch.to(tl.int64) * v_batch
+        q_ptr += batch.to(tl.int64) * q_batch
+        out_ptr += batch.to(tl.int64) * out_batch
+    else:
+        k_end = total_k
+        tl.assume(k_first >= 0)
+    k_ptr += (head // GROUP).to(tl.int64) * k_head
+    v_ptr += (head // GROUP).to(tl.int64) * v_head
+    rows = row + tl.arange(0, M)
+    slope, bias = 0.0, bias_ptr
+    if SLOPES:
+        slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
+    if bias_ptr is not None:
+        bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
+    q_ptr += head.to(tl.int64) * q_head
+    q = load_block(q_ptr, q_first + row, q_row, q_first + n_q, M, D, PADDED)
+    highest = tl.full([M], -float("inf"), tl.float32)
+    total = tl.zeros([M], tl.float32)
+    accumulator = tl.zeros([M, PADDED_V], tl.float32)
+    first, full, masked, last = key_spans(row, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
+    if LEFT:
+        accumulator, total, highest = forward_span(
+            accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+            rows, first, full, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        )  # fmt: skip
+    accumulator, total, highest = forward_span(
+        accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
+        rows, full, masked, n_q, n_k, scale, softcap, left, right,
+        batch, head, slope, bias, bias_row, bias_column,
+        MASK is not None, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+    )  # fmt: skip
+    if RIGHT or not EVEN:
+        accumulator, total, highest = forward_span(
+            accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+            rows, masked, last, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        )  # fmt: skip
+    if sinks_ptr is not None:
+        sink = tl.load(sinks_ptr + head).to(tl.float32) * LOG2_E
+        new = tl.maximum(highest, sink)
+        shrink = tl.math.exp2(highest - new)
+        accumulator = accumulator * shrink[:, None]
+        total = total * shrink + tl.math.exp2(sink - new)
+        highest = new
+    if lse_ptr is not None:
+        at = lse_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + q_first
+        tl.store(at + rows, (highest + tl.math.log2(total)) * LN_2, mask=rows < n_q)
+    accumulator = accumulator / tl.where(total == 0.0, 1.0, total)[:, None]
+    out_ptr += head.to(tl.int64) * out_head
+    store_block(out_ptr, q_first + row, out_row, q_first + n_q, accumulator, M, D_V, PADDED_V)

@@ -1,0 +1,206 @@
+"""Attention as an operation, forward and backward, of batches and of packed sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tilewright as tw
+from tilewright_kernels.attention.backward_kernels import (
+    keys_gradient_kernel,
+    queries_gradient_kernel,
+    row_products_kernel,
+    sinks_gradient_kernel,
+)
+from tilewright_kernels.attention.blocks import (
+    forward_blocks,
+    key_blocks,
+    padded_head,
+    query_blocks,
+)
+from tilewright_kernels.attention.forward_kernel import attention_forward_kernel
+from tilewright_kernels.attention.heads import Extents, extents_of, head_strides, rows_of
+from tilewright_kernels.operations import Array, Function, Launcher, Operation, strides
+from tilewright_kernels.operations.devices import device_of
+
+
+def _lse_shape(q: Any, cu_seqlens_q: Any) -> tuple[int, ...]:
+    if cu_seqlens_q is None:
+        return q.shape[0], q.shape[2], q.shape[1]
+    return q.shape[1], q.shape[0]
+
+
+def _shapes(
+    make: Any, q: Any, k: Any, v: Any, sinks: Any, alibi_slopes: Any, bias: Any,
+    cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
+    scale: float, softcap: float, left: int, right: int, mask: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    shape = (*q.shape[:-1], v.shape[-1])
+    return make(shape, q.dtype), make(_lse_shape(q, cu_seqlens_q), "float32")
+
+
+def _slopes_batch(alibi_slopes: Any) -> int:
+    return 0 if alibi_slopes is None or len(alibi_slopes.shape) == 1 else alibi_slopes.shape[1]
+
+
+def _bias_strides(bias: Any) -> tuple[int, int, int, int]:
+    if bias is None:
+        return 0, 0, 0, 0
+    found = [0 if n == 1 else s for n, s in zip(bias.shape, strides(bias), strict=True)]
+    return found[0], found[1], found[2], found[3]
+
+
+def _constants(extents: Extents, left: int, right: int, softcap: float) -> Any:
+    is_square = not extents.is_packed and extents.n_q == extents.n_k and right == 0
+    return {
+        "LEFT": left >= 0,
+        "RIGHT": right >= 0,
+        "SQUARE": is_square,
+        "SOFTCAP": softcap > 0,
+        "GROUP": extents.group,
+        "D": extents.dims,
+        "D_V": extents.value_dims,
+        "PADDED": padded_head(extents.dims),
+        "PADDED_V": padded_head(extents.value_dims),
+    }
+
+
+def _launch(
+    run: Launcher, out: Any, lse: Any, q: Array, k: Array, v: Array,
+    sinks: Array | None = None, alibi_slopes: Array | None = None, bias: Array | None = None,
+    cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
+    max_q: int = 0, max_k: int = 0, scale: float = 1.0, softcap: float = 0.0,
+    left: int = -1, right: int = -1, mask: Function | None = None,
+) -> None:  # fmt: skip
+    e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
+    if 0 in (e.batch, e.n_q, e.heads):
+        return
+    q, k, v = rows_of(q), rows_of(k), rows_of(v)
+    constants = _constants(e, left, right, softcap)
+    dims = max(constants["PADDED"], constants["PADDED_V"])
+    blocks = forward_blocks(e.n_q, e.n_k, dims, q.dtype.itemsize, right >= 0, device_of(q))
+    run(
+        attention_forward_kernel,
+        (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
+        q, k, v, out, lse, sinks, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+        *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(out),
+        *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
+        e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
+        EVEN=not e.is_packed and e.n_k % blocks.n == 0, MASK=mask,
+        **constants, **blocks.constants,
+    )  # fmt: skip
+
+
+#: Attention, and the logarithms of the row sums for the backward pass alone.
+ATTENTION = Operation("attention", ("out", "lse"), _shapes, _launch, residuals=("lse",))
+#: Attention with the logarithms of the row sums as a result.
+ATTENTION_LSE = Operation("attention_lse", ("out", "lse"), _shapes, _launch)
+
+
+def _backward_shapes(
+    make: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, attended: Any, lse: Any, sinks: Any,
+    alibi_slopes: Any, bias: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
+    scale: float, softcap: float, left: int, right: int, mask: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    return (
+        make(q.shape, q.dtype),
+        make(k.shape, k.dtype),
+        make(v.shape, v.dtype),
+        make(() if sinks is None else sinks.shape, "float32"),
+    )
+
+
+def _backward_launch(
+    run: Launcher, dq: Any, dk: Any, dv: Any, dsinks: Any, dout: Array, dlse: Array | None,
+    q: Array, k: Array, v: Array, attended: Array, lse: Array,
+    sinks: Array | None, alibi_slopes: Array | None, bias: Array | None,
+    cu_seqlens_q: Array | None, cu_seqlens_k: Array | None, max_q: int, max_k: int,
+    scale: float, softcap: float, left: int, right: int, mask: Function | None,
+) -> None:  # fmt: skip
+    e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
+    q, k, v, dout = rows_of(q), rows_of(k), rows_of(v), rows_of(dout)
+    constants = {**_constants(e, left, right, softcap), "MASK": mask}
+    dims = max(constants["PADDED"], constants["PADDED_V"])
+    device, itemsize = device_of(q), q.dtype.itemsize
+    delta = run.empty(lse.shape, "float32")
+    dlse_strides = (0, 0)
+    if dlse is not None:
+        dlse = rows_of(dlse)
+        found = strides(dlse)
+        dlse_strides = (0, found[0]) if e.is_packed else (found[0], found[1])
+    side = 64 if e.value_dims <= 128 else 32
+    run(
+        row_products_kernel,
+        (tw.cdiv(e.n_q, side), e.heads, e.batch),
+        attended, dout, dlse, delta, cu_seqlens_q,
+        *head_strides(attended), *head_strides(dout),
+        *e.lse_strides, *dlse_strides, e.n_q,
+        M=side, D=e.value_dims, PADDED=constants["PADDED_V"],
+    )  # fmt: skip
+    blocks = key_blocks(dims, itemsize, device)
+    run(
+        keys_gradient_kernel,
+        (tw.cdiv(e.n_k, blocks.n), e.key_heads, e.batch),
+        q, k, v, dout, lse, delta, dk, dv, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+        *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+        *head_strides(dk), *head_strides(dv), *e.lse_strides,
+        _slopes_batch(alibi_slopes), *_bias_strides(bias),
+        e.n_q, e.n_k, e.total_q, scale, softcap, left, right,
+        **constants, **blocks.constants,
+    )  # fmt: skip
+    blocks = query_blocks(dims, itemsize, device)
+    run(
+        queries_gradient_kernel,
+        (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
+        q, k, v, dout, lse, delta, dq, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+        *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+        *head_strides(dq), *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
+        e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
+        EVEN=not e.is_packed and e.n_k % blocks.n == 0,
+        **constants, **blocks.constants,
+    )  # fmt: skip
+    if sinks is not None:
+        rows = e.total_q
+        run(
+            sinks_gradient_kernel,
+            (e.heads,),
+            sinks, lse, delta, dsinks, e.heads, rows, *e.lse_strides, 1 if e.is_packed else e.batch,
+            BLOCK=1024,
+        )  # fmt: skip
+
+
+ATTENTION_BACKWARD = Operation(
+    "attention_backward", ("dq", "dk", "dv", "dsinks"), _backward_shapes, _backward_launch
+)
+
+_SAVED = (
+    "q", "k", "v", "out", "lse", "sinks", "alibi_slopes", "bias", "cu_seqlens_q", "cu_seqlens_k",
+)  # fmt: skip
+
+
+def _gradients(saved: Any, dout: Any, dlse: Any) -> Mapping[str, Any]:
+    for name in ("alibi_slopes", "bias"):
+        if name in saved.needed:
+            raise ValueError(f"attention: {name} has no gradient; give it detached")
+    if dout is None:
+        dout = saved.out * 0
+    dq, dk, dv, dsinks = ATTENTION_BACKWARD(
+        dout, dlse, saved.q, saved.k, saved.v, saved.out, saved.lse, saved.sinks,
+        saved.alibi_slopes, saved.bias, saved.cu_seqlens_q, saved.cu_seqlens_k,
+        saved.max_q, saved.max_k, saved.scale, saved.softcap, saved.left, saved.right, saved.mask,
+    )  # fmt: skip
+    found = {"q": dq, "k": dk, "v": dv}
+    if saved.sinks is not None:
+        cast = getattr(dsinks, "astype", None) or dsinks.to
+        found["sinks"] = cast(saved.sinks.dtype)
+    return found
+
+
+@ATTENTION.differentiate(saved=_SAVED)
+def _attention_gradients(saved: Any, dout: Any) -> Mapping[str, Any]:
+    return _gradients(saved, dout, None)
+
+
+@ATTENTION_LSE.differentiate(saved=_SAVED)
+def _attention_lse_gradients(saved: Any, dout: Any, dlse: Any) -> Mapping[str, Any]:
+    return _gradients(saved, dout, dlse)

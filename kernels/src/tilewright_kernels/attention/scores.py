@@ -1,0 +1,133 @@
+"""Pieces of attention kernels: blocks of rows, ranges of keys, masks, scores."""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN_2 = tl.constexpr(0.6931471805599453)
+
+
+@tw.jit
+def load_block(
+    ptr, start, stride, end, N: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr
+):  # fmt: skip
+    """Load N rows of D elements from row ``start`` on, with zeros from row ``end`` on."""
+    rows, dims = tl.arange(0, N), tl.arange(0, PADDED)
+    inside = (start + rows)[:, None] < end
+    if D != PADDED:
+        inside = inside & (dims < D)[None, :]
+    start_ptr = ptr + start.to(tl.int64) * stride
+    return tl.load(start_ptr + rows[:, None] * stride + dims[None, :], mask=inside, other=0.0)
+
+
+@tw.jit
+def store_block(
+    ptr, start, stride, end, values, N: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr
+):  # fmt: skip
+    """Store N rows of D elements from row ``start`` on, but those from row ``end`` on."""
+    rows, dims = tl.arange(0, N), tl.arange(0, PADDED)
+    inside = (start + rows)[:, None] < end
+    if D != PADDED:
+        inside = inside & (dims < D)[None, :]
+    start_ptr = ptr + start.to(tl.int64) * stride
+    values = values.to(ptr.dtype.element_ty)
+    tl.store(start_ptr + rows[:, None] * stride + dims[None, :], values, mask=inside)
+
+
+@tw.jit
+def sequence(cu_seqlens_ptr, batch, length):
+    """Return the first row and the length of a sequence, of a batch or of packed ones."""
+    if cu_seqlens_ptr is None:
+        return batch * 0, length
+    first = tl.load(cu_seqlens_ptr + batch)
+    return first, tl.load(cu_seqlens_ptr + batch + 1) - first
+
+
+@tw.jit
+def key_spans(
+    row, n_q, n_k, left, right, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Return where the keys of M rows begin, need no mask, need one again, and end.
+
+    The window of row i is from ``i + n_k - n_q - left`` to ``i + n_k - n_q + right``.
+    """
+    if SQUARE and RIGHT and not LEFT:
+        # causal over equal lengths: N divides M, and rows past the end are not stored
+        return 0, 0, row, row + M
+    shift = n_k - n_q
+    first, full, last = 0, 0, n_k
+    masked = n_k // N * N
+    if RIGHT:
+        last = tl.minimum(n_k, tl.maximum(row + M + shift + right, 0))
+        masked = tl.minimum(masked, tl.maximum(row + shift + right + 1, 0) // N * N)
+    if LEFT:
+        first = tl.maximum(row + shift - left, 0) // N * N
+        full = tl.minimum(tl.cdiv(tl.maximum(row + M - 1 + shift - left, 0), N) * N, last)
+        masked = tl.maximum(masked, full)
+    return first, full, masked, last
+
+
+@tw.jit
+def row_spans(
+    column, n_q, n_k, left, right, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """Return where the rows that see N keys begin, need no mask, need one again, and end."""
+    if SQUARE and RIGHT and not LEFT:
+        first = column // M * M
+        return first, tl.minimum(first + tl.cdiv(N, M) * M, n_q), n_q, n_q
+    shift = n_k - n_q
+    first, full, masked, last = 0, 0, n_q, n_q
+    if LEFT:
+        last = tl.minimum(n_q, tl.maximum(column + N - shift + left, 0))
+        masked = tl.maximum(column - shift + left + 1, 0) // M * M
+    if RIGHT:
+        first = tl.minimum(tl.maximum(column - shift - right, 0) // M * M, last)
+        full = tl.cdiv(tl.maximum(column + N - 1 - shift - right, 0), M) * M
+        full = tl.minimum(full, last)
+    masked = tl.minimum(tl.maximum(masked, full), last)
+    return first, full, masked, last
+
+
+@tw.jit
+def kept_scores(
+    rows, columns, n_q, n_k, left, right, batch, head,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """Return whether queries see keys, for indices that are broadcast against each other."""
+    kept = (columns < n_k) & (rows < n_q)
+    if RIGHT:
+        kept = kept & (columns <= rows + (n_k - n_q + right))
+    if LEFT:
+        kept = kept & (columns >= rows + (n_k - n_q - left))
+    if MASK is not None:
+        kept = kept & MASK(batch, head, rows, columns)
+    return kept
+
+
+@tw.jit
+def bent_scores(
+    products, rows, columns, n_q, n_k, scale, softcap, slope, bias_ptr, bias_row, bias_column,
+    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
+):  # fmt: skip
+    """Return scores of products of queries and keys, and the slope of the scores in them.
+
+    Both are in units of log2: the exponential of a score is ``exp2`` of it.
+    """
+    scores = products * scale
+    derivative = tl.full(scores.shape, scale, tl.float32)
+    if SOFTCAP:
+        # the hyperbolic tangent
+        bent = 1.0 - 2.0 / (tl.math.exp2(scores * (2.0 * LOG2_E / softcap)) + 1.0)
+        scores = softcap * bent
+        derivative = scale * (1.0 - bent * bent)
+    if SLOPES:
+        scores -= slope * tl.abs(rows + (n_k - n_q) - columns).to(tl.float32)
+    if bias_ptr is not None:
+        inside = (rows < n_q) & (columns < n_k)
+        at = rows.to(tl.int64) * bias_row + columns * bias_column
+        scores += tl.load(bias_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    return scores * LOG2_E, derivative

@@ -1,0 +1,83 @@
+"""Attention of packed sequences of several lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+
+from tilewright_kernels.attention.attention import attention_reference
+from tilewright_kernels.attention.heads import checked
+from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_LSE
+
+_NO_WINDOW = (-1, -1)
+
+
+def attention_varlen_reference(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0,
+    alibi_slopes: Any = None, *, sinks: Any = None, return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """Return the plain formula of :func:`attention_varlen`, in the types of q."""
+    xp = array_api_compat.array_namespace(q, k, v)
+    found = []
+    for sequence in range(cu_seqlens_q.shape[0] - 1):
+        rows = slice(int(cu_seqlens_q[sequence]), int(cu_seqlens_q[sequence + 1]))
+        columns = slice(int(cu_seqlens_k[sequence]), int(cu_seqlens_k[sequence + 1]))
+        slopes = alibi_slopes
+        if slopes is not None and len(slopes.shape) == 2:
+            slopes = slopes[sequence]
+        out, lse = attention_reference(
+            q[None, rows], k[None, columns], v[None, columns], softmax_scale, causal,
+            window_size, softcap, slopes, sinks=sinks, return_lse=True,
+        )  # fmt: skip
+        found.append((out[0, ...], lse[0, ...]))
+    out = xp.concat([each for each, _ in found], axis=0)
+    return (out, xp.concat([each for _, each in found], axis=1)) if return_lse else out
+
+
+def attention_varlen(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float | None = None,
+    causal: bool = False, window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0,
+    alibi_slopes: Any = None, *, sinks: Any = None, mask: Any = None, return_lse: bool = False,
+    out: Any = None,
+) -> Any:  # fmt: skip
+    """Compute :func:`attention` of sequences that lie one after the other.
+
+    Args:
+        q: of (rows of all sequences, heads, dims).
+        k: of (rows of k of all sequences, heads of k, dims).
+        v: of (rows of k of all sequences, heads of k, dims of v).
+        cu_seqlens_q: of (sequences + 1,), of int32: the first row of each sequence in q, and the
+            end of the last.
+        cu_seqlens_k: the same of k and v.
+        max_seqlen_q: the largest number of rows of a sequence.
+        max_seqlen_k: the largest number of keys of a sequence.
+        softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows
+            and columns count from the beginning of the sequence.
+        alibi_slopes: of (heads,) or (sequences, heads).
+        return_lse: return the logarithms of the sums of exponentials too.
+        out: the array for the result; with ``return_lse`` the pair.
+
+    Returns:
+        An array of (rows, heads, dims of v) and the type of q; with ``return_lse`` also one of
+        (heads, rows) and float32.
+
+    Raises:
+        ValueError: shapes do not fit, or the scale is not positive.
+    """
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    checked("attention_varlen", q, k, v, scale, 3)
+    if cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise ValueError(
+            f"attention_varlen: there are {cu_seqlens_q.shape[0] - 1} sequences of queries, and "
+            f"{cu_seqlens_k.shape[0] - 1} of keys"
+        )
+    operation = ATTENTION_LSE if return_lse else ATTENTION
+    return operation(
+        q, k, v, sinks, alibi_slopes, None, cu_seqlens_q, cu_seqlens_k,
+        int(max_seqlen_q), int(max_seqlen_k), float(scale), float(softcap),
+        window_size[0], 0 if causal else window_size[1], mask, out=out,
+    )  # fmt: skip

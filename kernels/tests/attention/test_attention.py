@@ -1,0 +1,179 @@
+"""Attention against its formula in float64: masks, scores, types, strides, gradients."""
+
+import numpy as np
+import pytest
+from checks import (
+    ARCHITECTURES,
+    check_architectures,
+    check_gradients,
+    check_operation,
+    check_operator,
+)
+
+import tilewright as tw
+import tilewright_kernels as tk
+from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_BACKWARD, ATTENTION_LSE
+
+#: batch, rows, rows of k, heads, heads of k, dims, dims of v -> settings
+CASES = [
+    ((2, 65, 65, 4, 2, 64, 64), {}),
+    ((1, 130, 130, 2, 1, 40, 24), {"causal": True}),
+    ((1, 30, 100, 2, 2, 16, 16), {"causal": True, "softcap": 3.0}),
+    ((1, 150, 150, 1, 1, 16, 16), {"window_size": (50, 20), "softmax_scale": 0.5}),
+    ((2, 40, 70, 4, 2, 16, 16), {"causal": True, "window_size": (17, -1)}),
+]
+ADDED = ("sinks", "alibi_slopes", "bias")
+
+
+@tw.jit
+def prefix(batch, head, row, column):
+    return (column <= row) | (column < 5)
+
+
+def arrays(shape, added=()):
+    batch, rows, columns, heads, key_heads, dims, value_dims = shape
+    rng = np.random.default_rng(0)
+    given = {
+        "q": rng.standard_normal((batch, rows, heads, dims)),
+        "k": rng.standard_normal((batch, columns, key_heads, dims)),
+        "v": rng.standard_normal((batch, columns, key_heads, value_dims)),
+        "sinks": rng.standard_normal(heads),
+        "alibi_slopes": rng.random(heads),
+        "bias": rng.standard_normal((1, heads, rows, columns)),
+    }
+    return {name: each for name, each in given.items() if name in added or name not in ADDED}
+
+
+@pytest.mark.parametrize("shape, settings", CASES, ids=str)
+def test_attention_equals_its_formula(shape, settings):
+    settings = {**settings, "return_lse": True}
+    layouts = ("contiguous", "columns") if settings.get("causal") else ("rows",)
+    check_operation(tk.attention, tk.attention_reference, arrays(shape), settings, layouts=layouts)
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3, 2, 1, 16, 16), (1, 3, 0, 2, 1, 16, 16)])
+def test_nothing_to_attend_to(shape):
+    given = {name: each.astype(np.float32) for name, each in arrays(shape).items()}
+    batch, rows, _, heads, *_ = shape
+    out, lse = tk.attention(**given, return_lse=True)
+    np.testing.assert_array_equal(out, np.zeros((batch, rows, heads, 16)))
+    np.testing.assert_array_equal(lse, np.full((batch, heads, rows), -np.inf))
+
+
+def test_rows_without_keys_are_zero():
+    given = arrays((1, 100, 30, 2, 1, 16, 16))
+    out, lse = tk.attention(
+        **{name: each.astype(np.float32) for name, each in given.items()},
+        causal=True,
+        return_lse=True,
+    )
+    assert not out[:, :70].any() and np.isneginf(lse[..., :70]).all()
+    expected = tk.attention_reference(**given, causal=True)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_attention_of_narrow_types(dtype):
+    given = arrays((1, 70, 70, 2, 1, 64, 64))
+    check_operation(
+        tk.attention, tk.attention_reference, given, {"causal": True},
+        dtype=dtype, layouts=("contiguous",),
+    )  # fmt: skip
+
+
+def test_sinks_slopes_and_biases_join_the_scores():
+    given = arrays((2, 30, 50, 4, 2, 16, 16), ADDED)
+    settings = {"causal": True, "return_lse": True}
+    check_operation(
+        tk.attention, tk.attention_reference, given, settings, layouts=("contiguous",),
+        frameworks=("numpy",),
+    )  # fmt: skip
+
+
+def test_masks_are_functions():
+    given = arrays((1, 70, 70, 2, 1, 16, 16))
+    row, column = np.ogrid[:70, :70]
+    kept = (column <= row) | (column < 5)
+    found = tk.attention(
+        **{name: each.astype(np.float32) for name, each in given.items()}, mask=prefix
+    )
+    expected = tk.attention_reference(**given, mask=kept)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_gradients_equal_those_of_the_formula(number):
+    pytest.importorskip("torch")
+    shape, settings = CASES[number]
+    settings = {**settings, "return_lse": number % 2 == 0}
+    check_gradients(
+        tk.attention, tk.attention_reference, arrays(shape), settings, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_gradients_of_sinks_and_with_masks():
+    torch = pytest.importorskip("torch")
+    given = arrays((2, 30, 50, 4, 2, 16, 16), ADDED)
+    check_gradients(
+        tk.attention, tk.attention_reference, given, {"causal": True}, wrt=("q", "k", "v", "sinks"),
+        layouts=("contiguous",), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    row, column = np.ogrid[:70, :70]
+    kept = torch.from_numpy((column <= row) | (column < 5))
+    check_gradients(
+        lambda **given: tk.attention(**given, mask=prefix),
+        lambda **given: tk.attention_reference(**given, mask=kept),
+        arrays((1, 70, 70, 2, 1, 16, 16)),
+        layouts=("contiguous",), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_slopes_and_biases_have_no_gradient():
+    torch = pytest.importorskip("torch")
+    given = {
+        name: torch.from_numpy(each).float().requires_grad_()
+        for name, each in arrays((1, 8, 8, 1, 1, 16, 16), ("bias",)).items()
+    }
+    with pytest.raises(ValueError, match="bias has no gradient"):
+        tk.attention(**given).sum().backward()
+
+
+def test_attention_is_an_operator_of_torch():
+    pytest.importorskip("torch")
+    given = [each.astype(np.float32) for each in arrays((1, 20, 20, 2, 1, 16, 16)).values()]
+    check_operator(ATTENTION_LSE, *given, scale=0.3, right=0)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"softmax_scale": 0.0}, "softmax_scale is positive"),
+        ({"k": np.ones((1, 8, 3, 16), np.float32)}, "v of"),
+        ({"q": np.ones((1, 8, 2, 8), np.float32)}, "heads of q have 8 elements"),
+        ({"bias": np.ones((1, 2, 8, 7), np.float32)}, "bias is of"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    given = {
+        name: each.astype(np.float32) for name, each in arrays((1, 8, 8, 2, 1, 16, 16)).items()
+    }
+    with pytest.raises(ValueError, match=message):
+        tk.attention(**{**given, **change})
+
+
+def test_the_forward_kernel_compiles_for_a_gpu():
+    q, k, v = (each.astype(np.float16) for each in arrays((1, 256, 256, 2, 1, 64, 64)).values())
+    check_architectures(ATTENTION, q, k, v, scale=0.1, right=0, architectures=("sm_90a",))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_of_attention_compile_for_gpus(architecture):
+    q, k, v = (each.astype(np.float16) for each in arrays((1, 256, 256, 2, 1, 64, 64)).values())
+    lse = np.ones((1, 2, 256), np.float32)
+    check_architectures(ATTENTION, q, k, v, scale=0.1, right=0, architectures=(architecture,))
+    check_architectures(
+        ATTENTION_BACKWARD, q, None, q, k, v, q, lse, None, None, None, None, None, 0, 0,
+        0.1, 0.0, -1, 0, None, architectures=(architecture,),
+    )  # fmt: skip
