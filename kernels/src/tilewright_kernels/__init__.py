@@ -35,7 +35,22 @@ from tilewright_kernels.reductions.extrema import (
 )
 from tilewright_kernels.reductions.sum_and_mean import mean, mean_reference, sum, sum_reference
 from tilewright_kernels.reductions.variances import var, var_reference
-from tilewright_kernels.rows.rms_norm import rms_norm, rms_norm_reference
+from tilewright_kernels.rows.geglu import geglu, geglu_reference
+from tilewright_kernels.rows.layer_norm import layer_norm, layer_norm_reference
+from tilewright_kernels.rows.rms_norm import (
+    add_rms_norm,
+    add_rms_norm_reference,
+    rms_norm,
+    rms_norm_reference,
+)
+from tilewright_kernels.rows.rotary import rotary, rotary_reference
+from tilewright_kernels.rows.softmax import (
+    log_softmax,
+    log_softmax_reference,
+    softmax,
+    softmax_reference,
+)
+from tilewright_kernels.rows.swiglu import swiglu, swiglu_reference
 from tilewright_kernels.sampling.multinomial import multinomial, multinomial_reference
 from tilewright_kernels.sampling.sorting import (
     argsort,
@@ -49,6 +64,8 @@ from tilewright_kernels.sampling.top_k import topk, topk_reference
 from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 
 __all__ = [
+    "add_rms_norm",
+    "add_rms_norm_reference",
     "argmax",
     "argmax_reference",
     "argmin",
@@ -61,10 +78,16 @@ __all__ = [
     "attention_varlen_reference",
     "attention_with_kv_cache",
     "attention_with_kv_cache_reference",
+    "geglu",
+    "geglu_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
     "k_grouped_matmul",
     "k_grouped_matmul_reference",
+    "layer_norm",
+    "layer_norm_reference",
+    "log_softmax",
+    "log_softmax_reference",
     "matmul",
     "matmul_reference",
     "max",
@@ -83,14 +106,20 @@ __all__ = [
     "quantize_reference",
     "rms_norm",
     "rms_norm_reference",
+    "rotary",
+    "rotary_reference",
     "scaled_matmul",
     "scaled_matmul_reference",
+    "softmax",
+    "softmax_reference",
     "sort",
     "sort_by_key",
     "sort_by_key_reference",
     "sort_reference",
     "sum",
     "sum_reference",
+    "swiglu",
+    "swiglu_reference",
     "top_p",
     "top_p_reference",
     "topk",
