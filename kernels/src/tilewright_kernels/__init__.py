@@ -23,6 +23,8 @@ from tilewright_kernels.linear.grouped_matmul import (
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.linear.quantize import quantize, quantize_reference
 from tilewright_kernels.linear.scaled_matmul import scaled_matmul, scaled_matmul_reference
+from tilewright_kernels.operations.defaults import set_defaults, use_defaults, use_references
+from tilewright_kernels.operations.plans import Plan, PlanError, plan
 from tilewright_kernels.reductions.extrema import (
     argmax,
     argmax_reference,
@@ -64,6 +66,8 @@ from tilewright_kernels.sampling.top_k import topk, topk_reference
 from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 
 __all__ = [
+    "Plan",
+    "PlanError",
     "add_rms_norm",
     "add_rms_norm_reference",
     "argmax",
@@ -102,6 +106,7 @@ __all__ = [
     "mla_decode_reference",
     "multinomial",
     "multinomial_reference",
+    "plan",
     "quantize",
     "quantize_reference",
     "rms_norm",
@@ -110,6 +115,7 @@ __all__ = [
     "rotary_reference",
     "scaled_matmul",
     "scaled_matmul_reference",
+    "set_defaults",
     "softmax",
     "softmax_reference",
     "sort",
@@ -124,6 +130,8 @@ __all__ = [
     "top_p_reference",
     "topk",
     "topk_reference",
+    "use_defaults",
+    "use_references",
     "var",
     "var_reference",
 ]

@@ -106,7 +106,10 @@ class TorchFramework:
 
     def empty(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of arbitrary elements on the device of ``beside``."""
-        return beside.new_empty(shape, dtype=self.dtype(dtype))
+        dtype = self.dtype(dtype)
+        if shape == beside.shape and dtype is beside.dtype and beside.is_contiguous():
+            return sys.modules["torch"].empty_like(beside)  # takes half the time
+        return beside.new_empty(shape, dtype=dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of zeros on the device of ``beside``."""

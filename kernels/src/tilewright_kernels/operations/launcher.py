@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tilewright_kernels.operations.frameworks import Framework
+
+#: Makes the launchers of operations, by ``launcher(framework, array, results)``, while a plan is
+#: made or run; None otherwise.
+plan_launchers: contextvars.ContextVar[Any] = contextvars.ContextVar(
+    "tilewright_kernels_plan", default=None
+)
 
 
 class Launcher(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.errors import BackendError
 from tilewright_kernels.operations.defaults import DEFAULTS, OPTIONS
 from tilewright_kernels.operations.frameworks import NUMPY, TORCH, dtype_name, framework_of
-from tilewright_kernels.operations.launcher import DirectLauncher, Launcher
+from tilewright_kernels.operations.launcher import DirectLauncher, Launcher, plan_launchers
 from tilewright_kernels.operations.parameters import (
     Array,
     Arrays,
@@ -82,6 +82,10 @@ class Operation:
         self.array_positions = self._positions(lambda each: each.kind in (Array, Arrays))
         self._functions = self._positions(lambda each: each.kind is Function)
         self._settings = self._positions(lambda each: each.kind is DType or _is_option(each))
+        self._has_lists = any(each.kind is Arrays for each in self.parameters)
+        self._returned = [
+            position for position, each in enumerate(self.results) if each not in self.residuals
+        ]
         self._mutated = self._positions(lambda each: each.is_mutated)
 
     def _positions(self, accepts: Callable[[Parameter], bool]) -> tuple[int, ...]:
@@ -129,7 +133,8 @@ class Operation:
             arguments = self._bound(arguments, keywords)
         if self._settings:
             arguments = self._normalized(arguments)
-        framework = self._framework(arguments)
+        arrays = self.arrays(arguments)
+        framework = self._framework(arrays)
         if DEFAULTS.references:
             return self._by_reference(framework, arguments, out)
         operation = self
@@ -140,7 +145,7 @@ class Operation:
                 return torch_library.call_of_operator(self, arguments, out)
             if self._functions:
                 operation, arguments = self.split(arguments)
-            return torch_library.call(operation, arguments, out)
+            return torch_library.call(operation, arguments, arrays, out)
         if self._functions:
             operation, arguments = self.split(arguments)
         if framework is NUMPY:
@@ -205,19 +210,40 @@ class Operation:
         Args:
             run: launches the kernels; at once if None.
         """
-        first = self.first_array(arguments)
-        self._check_devices(arguments, first)
+        arrays = self.arrays(arguments)
+        first = arrays[0]
+        device = first.device
+        for each in arrays:
+            if each.device != device:
+                raise ValueError(
+                    f"{self.name}: {self._name_of(each, arguments)} is on {each.device}, and the "
+                    f"first array on {device}: move the arguments to one device"
+                )
         made = self.shapes(described, *arguments)
+        given: list[Any] | None = None
         if out is None:
             omitted = () if with_residuals else self.residuals
             results = [
                 None if each is None or name in omitted else framework.empty(*each, first)
                 for name, each in zip(self.results, made, strict=True)
             ]
-            self._launch(run or DirectLauncher(framework, first), results, arguments)
         else:
             given, results = memory_for(self, framework, made, out, first)
-            self._launch(run or DirectLauncher(framework, first), results, arguments)
+        if run is None:
+            launchers = plan_launchers.get()
+            run = (
+                DirectLauncher(framework, first)
+                if launchers is None
+                else launchers.launcher(framework, first, results)
+            )
+        try:
+            self.launch(run, *results, *arguments)
+        except BackendError as error:
+            raise BackendError(
+                f"{self.name}: {error}. `with tilewright_kernels.use_references():` computes by "
+                "formulas in the array library instead"
+            ) from error
+        if given is not None:
             results = stored(framework, results, given)
         if self._mutated:
             framework.mark_changed(self.mutated_arrays(arguments))
@@ -225,13 +251,7 @@ class Operation:
 
     def without_residuals(self, results: Sequence[Any]) -> tuple[Any, ...]:
         """Return the results that callers get."""
-        if not self.residuals:
-            return tuple(results)
-        return tuple(
-            each
-            for name, each in zip(self.results, results, strict=True)
-            if name not in self.residuals
-        )
+        return tuple([results[position] for position in self._returned])
 
     def first_array(self, arguments: Sequence[Any]) -> Any:
         """Return the first array among arguments; None if there is none."""
@@ -246,7 +266,11 @@ class Operation:
 
     def arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return all arrays among arguments."""
-        return [each for position in self.array_positions for each in _flat(arguments[position])]
+        if self._has_lists:
+            return [
+                each for position in self.array_positions for each in _flat(arguments[position])
+            ]
+        return [arguments[each] for each in self.array_positions if arguments[each] is not None]
 
     # -- arguments
 
@@ -282,55 +306,37 @@ class Operation:
                 found[position] = getattr(DEFAULTS, parameter.name)
         return tuple(found)
 
-    def _framework(self, arguments: Sequence[Any]) -> Any:
-        """Return the framework of the arrays among arguments.
+    def _framework(self, arrays: Sequence[Any]) -> Any:
+        """Return the framework of arrays.
 
         Raises:
             TypeError: there is no array, or they are of several frameworks.
         """
         found, kind = None, None
-        for position in self.array_positions:
-            for each in _flat(arguments[position]):
-                if type(each) is kind:
-                    continue
-                framework = framework_of(each)
-                if found is not None and framework is not found:
-                    raise TypeError(
-                        f"{self.name}: {self.parameters[position].name} is an array of "
-                        f"{framework.name}, and those before it are of {found.name}: convert the "
-                        "arguments to one framework"
-                    )
-                found, kind = framework, type(each)
+        for each in arrays:
+            if type(each) is kind:
+                continue
+            framework = framework_of(each)
+            if found is not None and framework is not found:
+                raise TypeError(
+                    f"{self.name}: takes arrays of one framework, and these are of {found.name} "
+                    f"and {framework.name}: convert them to one"
+                )
+            found, kind = framework, type(each)
         if found is None:
             names = ", ".join(self.parameters[each].name for each in self.array_positions)
             raise TypeError(f"{self.name}: there is no array among the arguments: pass {names}")
         return found
 
-    def _check_devices(self, arguments: Sequence[Any], first: Any) -> None:
-        """Check that all arrays are on one device.
+    def _name_of(self, array: Any, arguments: Sequence[Any]) -> str:
+        """Return the name of the argument that an array is of."""
+        return next(
+            self.parameters[position].name
+            for position in self.array_positions
+            if any(each is array for each in _flat(arguments[position]))
+        )
 
-        Raises:
-            ValueError: they are not.
-        """
-        device = first.device
-        for position in self.array_positions:
-            for each in _flat(arguments[position]):
-                if each.device != device:
-                    raise ValueError(
-                        f"{self.name}: {self.parameters[position].name} is on {each.device}, and "
-                        f"the first array on {device}: move the arguments to one device"
-                    )
-
-    # -- computation
-
-    def _launch(self, run: Launcher, results: Sequence[Any], arguments: Sequence[Any]) -> None:
-        try:
-            self.launch(run, *results, *arguments)
-        except BackendError as error:
-            raise BackendError(
-                f"{self.name}: {error}. `with tilewright_kernels.use_references():` computes by "
-                "formulas in the array library instead"
-            ) from error
+    # -- reference twins
 
     def _by_reference(self, framework: Any, arguments: Sequence[Any], out: Any) -> Any:
         """Compute by the reference twin.

@@ -23,14 +23,16 @@ _operators: dict[Operation, str] = {}
 _names: set[str] = set()
 
 
-def call(operation: Operation, arguments: tuple[Any, ...], out: Any) -> Any:
+def call(operation: Operation, arguments: tuple[Any, ...], tensors: Sequence[Any], out: Any) -> Any:
     """Compute what callers of an operation get, on tensors.
+
+    Args:
+        tensors: those among the arguments.
 
     Raises:
         RuntimeError: ``out`` is given where a gradient is wanted, or the operation changes a tensor
             whose gradient is.
     """
-    tensors = operation.arrays(arguments)
     wants_gradient = False
     if torch.is_grad_enabled():
         for each in tensors:
