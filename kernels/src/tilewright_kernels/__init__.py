@@ -21,7 +21,15 @@ from tilewright_kernels.linear.grouped_matmul import (
     k_grouped_matmul_reference,
 )
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
+from tilewright_kernels.linear.packed_weights import (
+    pack_weights,
+    unpack_weights,
+    weights_from_awq,
+    weights_from_gptq,
+    weights_from_hqq,
+)
 from tilewright_kernels.linear.quantize import quantize, quantize_reference
+from tilewright_kernels.linear.quantized_matmul import quantized_matmul, quantized_matmul_reference
 from tilewright_kernels.linear.scaled_matmul import scaled_matmul, scaled_matmul_reference
 from tilewright_kernels.operations.defaults import set_defaults, use_defaults, use_references
 from tilewright_kernels.operations.plans import Plan, PlanError, plan
@@ -106,9 +114,12 @@ __all__ = [
     "mla_decode_reference",
     "multinomial",
     "multinomial_reference",
+    "pack_weights",
     "plan",
     "quantize",
     "quantize_reference",
+    "quantized_matmul",
+    "quantized_matmul_reference",
     "rms_norm",
     "rms_norm_reference",
     "rotary",
@@ -130,8 +141,12 @@ __all__ = [
     "top_p_reference",
     "topk",
     "topk_reference",
+    "unpack_weights",
     "use_defaults",
     "use_references",
     "var",
     "var_reference",
+    "weights_from_awq",
+    "weights_from_gptq",
+    "weights_from_hqq",
 ]

@@ -1,0 +1,118 @@
+"""Layouts of weights of 2, 4 and 8 bits, and their conversion to the one that kernels read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+
+#: Position in a word of AWQ -> column of the eight.
+_AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def pack_weights(q: Any, bits: int) -> Any:
+    """Pack unsigned integers of shape (N, K) to int32 words of shape (N, K * bits / 32).
+
+    Each word holds consecutive elements of a row, the first one in its lowest bits.
+
+    Raises:
+        ValueError: a row is no multiple of a word, or ``bits`` is none of 2, 4 and 8.
+    """
+    per_word = _per_word(bits)
+    if q.shape[1] % per_word:
+        raise ValueError(f"rows of {q.shape[1]} elements of {bits} bits do not fill words of 32")
+    xp = array_api_compat.array_namespace(q)
+    parts = xp.reshape(xp.astype(q, xp.int32), (q.shape[0], -1, per_word))
+    words = parts[:, :, 0]
+    for place in range(1, per_word):
+        words = words | (parts[:, :, place] << (bits * place))
+    return _copied(xp, words)
+
+
+def unpack_weights(words: Any, bits: int) -> Any:
+    """Return the unsigned integers of int32 words as int32 of shape (N, K)."""
+    per_word = _per_word(bits)
+    xp = array_api_compat.array_namespace(words)
+    parts = [(words >> (bits * place)) & ((1 << bits) - 1) for place in range(per_word)]
+    return xp.reshape(xp.stack(parts, axis=-1), (words.shape[0], -1))
+
+
+def weights_from_gptq(
+    qweight: Any, qzeros: Any, scales: Any, *, bits: int = 4, zero_offset: int = 1
+) -> tuple[Any, Any, Any]:
+    """Convert weights of GPTQ without a permutation of K.
+
+    Args:
+        qweight: int32 of shape (K * bits / 32, N), with consecutive K in a word.
+        qzeros: int32 of shape (groups, N * bits / 32), with consecutive N in a word.
+        scales: of shape (groups, N).
+        bits: 2, 4 or 8.
+        zero_offset: added to the zeros; the first version of the format stores them less one.
+
+    Returns:
+        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+    """
+    xp = array_api_compat.array_namespace(qweight)
+    q = unpack_weights(xp.permute_dims(qweight, (1, 0)), bits)
+    zeros = xp.astype(unpack_weights(qzeros, bits) + zero_offset, scales.dtype)
+    return (
+        pack_weights(q, bits),
+        _copied(xp, xp.permute_dims(scales, (1, 0))),
+        _copied(xp, xp.permute_dims(zeros, (1, 0))),
+    )
+
+
+def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, Any]:
+    """Convert 4-bit weights of AWQ.
+
+    Args:
+        qweight: int32 of shape (K, N / 8), whose words hold columns 0, 2, 4, 6, 1, 3, 5, 7.
+        qzeros: int32 of shape (groups, N / 8), packed in the same way.
+        scales: of shape (groups, N).
+
+    Returns:
+        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+    """
+    xp = array_api_compat.array_namespace(qweight)
+
+    def columns(words: Any) -> Any:
+        parts = [(words >> (4 * _AWQ_COLUMNS.index(column))) & 15 for column in range(8)]
+        return xp.permute_dims(xp.reshape(xp.stack(parts, axis=-1), (words.shape[0], -1)), (1, 0))
+
+    return (
+        pack_weights(columns(qweight), 4),
+        _copied(xp, xp.permute_dims(scales, (1, 0))),
+        _copied(xp, xp.astype(columns(qzeros), scales.dtype)),
+    )
+
+
+def weights_from_hqq(
+    qweight: Any, scale: Any, zero: Any, shape: tuple[int, int]
+) -> tuple[Any, Any, Any]:
+    """Convert 4-bit weights of HQQ that are grouped along K (``axis=1``).
+
+    Args:
+        qweight: uint8 of shape (N * groups / 2, K / groups): the higher bits are the first half of
+            the groups of all rows, the lower bits the second half.
+        scale: of N * groups elements.
+        zero: of N * groups elements, in the type of the scales.
+        shape: (N, K).
+
+    Returns:
+        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+    """
+    xp = array_api_compat.array_namespace(qweight)
+    wide = xp.astype(qweight, xp.int32)
+    q = xp.reshape(xp.concat([wide >> 4, wide & 15], axis=0), shape)
+    return pack_weights(q, 4), xp.reshape(scale, (shape[0], -1)), xp.reshape(zero, (shape[0], -1))
+
+
+def _per_word(bits: int) -> int:
+    if bits not in (2, 4, 8):
+        raise ValueError(f"weights are of 2, 4 or 8 bits, not of {bits}")
+    return 32 // bits
+
+
+def _copied(xp: Any, array: Any) -> Any:
+    """Return an array of C order."""
+    return xp.reshape(xp.reshape(array, (-1,)), array.shape)

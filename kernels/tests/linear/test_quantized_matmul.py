@@ -1,0 +1,118 @@
+"""Matmuls of packed weights against their formula, and conversions of layouts."""
+
+import numpy as np
+import pytest
+
+import tilewright_kernels as tk
+from tilewright_kernels.linear import quantized_matmul as module
+from tilewright_kernels.linear.blocks import Blocks
+
+
+def weights(n, k, groups, bits, has_zeros, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    q = rng.integers(0, 1 << bits, (n, k))
+    scales = rng.uniform(0.5, 1.5, (n, groups)).astype(dtype)
+    zeros = rng.integers(0, 1 << bits, (n, groups)).astype(dtype) if has_zeros else None
+    return q, tk.pack_weights(q, bits), scales, zeros
+
+
+def doubled(array):
+    return None if array is None else array.astype(np.float64)
+
+
+def spread(q, scales, zeros):
+    group = q.shape[1] // scales.shape[1]
+    return (q - np.repeat(zeros, group, 1)) * np.repeat(scales, group, 1)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("m, has_zeros", [(1, False), (1, True), (7, True), (70, False)])
+def test_results_equal_the_formula(bits, m, has_zeros):
+    k, n = 192, 45
+    q, words, scales, zeros = weights(n, k, 3, bits, has_zeros)
+    np.testing.assert_array_equal(tk.unpack_weights(words, bits), q)
+    a = np.random.default_rng(1).standard_normal((m, 2 * k)).astype(np.float32)[:, ::2]
+    out = np.full((m, n), np.nan, np.float32)
+    tk.quantized_matmul(a, words, scales, zeros, bits=bits, out=out)
+    expected = tk.quantized_matmul_reference(
+        doubled(a), words, doubled(scales), doubled(zeros), bits=bits
+    )
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+
+
+def test_parts_along_k(monkeypatch):
+    monkeypatch.setattr(module, "_blocks", lambda *_: Blocks(16, 32, 32, split=3))
+    _, words, scales, zeros = weights(40, 256, 4, 4, True)
+    a = np.random.default_rng(2).standard_normal((3, 256)).astype(np.float32)
+    expected = tk.quantized_matmul_reference(*map(doubled, (a,)), words, scales, zeros)
+    found = tk.quantized_matmul(a, words, scales, zeros)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_weights_of_gptq(bits):
+    n, k, groups = 32, 64, 2
+    q, _, scales, zeros = weights(n, k, groups, bits, True)
+    zeros = np.maximum(zeros, 1)
+    qweight = np.ascontiguousarray(tk.pack_weights(q, bits).T)
+    qzeros = tk.pack_weights(zeros.T.astype(np.int64) - 1, bits)
+    found = tk.weights_from_gptq(qweight, qzeros, np.ascontiguousarray(scales.T), bits=bits)
+    a = np.eye(k, dtype=np.float32)
+    result = tk.quantized_matmul(a, *found, bits=bits)
+    np.testing.assert_allclose(result.T, spread(q, scales, zeros), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_awq():
+    n, k, groups = 24, 64, 2
+    q, _, scales, zeros = weights(n, k, groups, 4, True)
+
+    def packed(matrix):
+        words = np.zeros((len(matrix), n // 8), np.int64)
+        for place, column in enumerate((0, 2, 4, 6, 1, 3, 5, 7)):
+            words |= matrix[:, column::8].astype(np.int64) << (4 * place)
+        return words.astype(np.uint32).view(np.int32)
+
+    found = tk.weights_from_awq(packed(q.T), packed(zeros.T), np.ascontiguousarray(scales.T))
+    result = tk.quantized_matmul(np.eye(k, dtype=np.float32), *found)
+    np.testing.assert_allclose(result.T, spread(q, scales, zeros), rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_hqq():
+    n, k, groups = 6, 64, 2
+    q, _, scales, zeros = weights(n, k, groups, 4, True)
+    zeros += 0.25
+    rows = q.reshape(-1, k // groups).astype(np.uint8)
+    half = len(rows) // 2
+    found = tk.weights_from_hqq(
+        (rows[:half] << 4) | rows[half:], scales.reshape(-1, 1), zeros.reshape(-1, 1), (n, k)
+    )
+    result = tk.quantized_matmul(np.eye(k, dtype=np.float32), *found)
+    np.testing.assert_allclose(result.T, spread(q, scales, zeros), rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_of_the_rows():
+    torch = pytest.importorskip("torch")
+    _, words, scales, zeros = weights(21, 96, 3, 4, True)
+    words, scales, zeros = map(torch.from_numpy, (words, scales, zeros))
+    a = torch.randn((2, 5, 96), generator=torch.Generator().manual_seed(0)).requires_grad_()
+    exact = a.detach().double().requires_grad_()
+    dc = torch.randn((2, 5, 21), generator=torch.Generator().manual_seed(1))
+    tk.quantized_matmul(a, words, scales, zeros).backward(dc)
+    reference = tk.quantized_matmul_reference(exact, words, scales.double(), zeros.double())
+    reference.backward(dc.double())
+    torch.testing.assert_close(a.grad.double(), exact.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_wrong_arguments_are_refused():
+    _, words, scales, zeros = weights(8, 64, 2, 4, True)
+    a = np.ones((2, 64), np.float32)
+    with pytest.raises(ValueError, match="are no weights of 3 bits"):
+        tk.quantized_matmul(a, words, scales, bits=3)
+    with pytest.raises(ValueError, match="for rows of 60 elements"):
+        tk.quantized_matmul(a[:, :60], words, scales)
+    with pytest.raises(ValueError, match="scales of shape"):
+        tk.quantized_matmul(a, words, scales[:5])
+    with pytest.raises(ValueError, match="zeros are of shape"):
+        tk.quantized_matmul(a, words, scales, zeros[:, :1])
+    with pytest.raises(ValueError, match="do not fill words"):
+        tk.pack_weights(np.ones((2, 9), np.int32), 4)
