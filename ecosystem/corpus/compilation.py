@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -185,7 +186,11 @@ def _run_worker(
     command = [sys.executable, "-m", "corpus.worker", str(jobs), str(results), str(folder)]
     with log.open("w") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, env=environment(compiler, scratch)
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=environment(compiler, scratch),
+            start_new_session=True,
         )
         size, since, overdue = 0, 0.0, False
         while process.poll() is None:
@@ -195,7 +200,8 @@ def _run_worker(
                 size, since = now, spent
             elif spent - since > limit + (120 if size == 0 else 0):
                 overdue = True
-                process.kill()
+                # an assembler that the worker has started ends with it
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     said = log.read_text(errors="replace")
     with (folder.parents[1] / f"{compiler}.log").open("a") as out:
