@@ -33,6 +33,8 @@ from tilewright_kernels.linear.quantized_matmul import quantized_matmul, quantiz
 from tilewright_kernels.linear.scaled_matmul import scaled_matmul, scaled_matmul_reference
 from tilewright_kernels.operations.defaults import set_defaults, use_defaults, use_references
 from tilewright_kernels.operations.plans import Plan, PlanError, plan
+from tilewright_kernels.optimizers.adamw import adamw, adamw_reference
+from tilewright_kernels.optimizers.adamw_8bit import adamw_8bit, adamw_8bit_state
 from tilewright_kernels.reductions.extrema import (
     argmax,
     argmax_reference,
@@ -76,6 +78,10 @@ from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 __all__ = [
     "Plan",
     "PlanError",
+    "adamw",
+    "adamw_8bit",
+    "adamw_8bit_state",
+    "adamw_reference",
     "add_rms_norm",
     "add_rms_norm_reference",
     "argmax",

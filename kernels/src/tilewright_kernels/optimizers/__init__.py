@@ -1,0 +1,1 @@
+"""Optimizers: steps over many arrays in one launch."""

@@ -1,0 +1,201 @@
+"""AdamW over many arrays in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import array_api_compat
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.operations import Arrays, Launcher, Operation
+from tilewright_kernels.operations.devices import device_of
+from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
+
+
+@tw.jit
+def program_row(table_ptr, blocks_ptr, COLUMNS: tl.constexpr):
+    """Return the program's row of a table of addresses, and its block within the arrays."""
+    entry = tl.load(blocks_ptr + tl.program_id(0))
+    return table_ptr + (entry >> 32) * COLUMNS, entry & 0xFFFFFFFF
+
+
+@tw.jit
+def pointer_in(row_ptr, column, ELEMENT: tl.constexpr, IS_ALIGNED: tl.constexpr):
+    """Return the address in a column of a table as a pointer to elements."""
+    pointer = tl.load(row_ptr + column).to(tl.pointer_type(ELEMENT))
+    if IS_ALIGNED:
+        pointer = tl.multiple_of(pointer, 16)
+    return pointer
+
+
+@tw.jit
+def adamw_update(
+    parameter, gradient, first, second, lr, gain_1, gain_2, eps, decay, correction_1, correction_2
+):
+    """Return a parameter and its moments after a step, in float32."""
+    parameter *= 1.0 - lr * decay
+    first += gain_1 * (gradient - first)
+    second += gain_2 * (gradient * gradient - second)
+    denominator = tl.sqrt(second / correction_2) + eps
+    return parameter - lr / correction_1 * (first / denominator), first, second
+
+
+@tw.jit
+def adamw_kernel(
+    table_ptr,
+    blocks_ptr,
+    lr,
+    gain_1,
+    gain_2,
+    eps,
+    decay,
+    correction_1,
+    correction_2,
+    PARAMETER: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row_ptr, block = program_row(table_ptr, blocks_ptr, 5)
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
+    is_inside = offsets < tl.load(row_ptr + 4)
+    parameter_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED) + offsets
+    gradient_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED) + offsets
+    first_ptr = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED) + offsets
+    second_ptr = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED) + offsets
+    parameter, first, second = adamw_update(
+        tl.load(parameter_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        tl.load(gradient_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        tl.load(first_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        tl.load(second_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        lr,
+        gain_1,
+        gain_2,
+        eps,
+        decay,
+        correction_1,
+        correction_2,
+    )
+    tl.store(parameter_ptr, parameter, mask=is_inside)
+    tl.store(first_ptr, first, mask=is_inside)
+    tl.store(second_ptr, second, mask=is_inside)
+
+
+def adamw_reference(
+    parameter: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    step: int,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> tuple[Any, Any, Any]:
+    """Return a parameter and its moments after a step, in their types."""
+    xp = array_api_compat.array_namespace(parameter)
+    first = betas[0] * first + (1 - betas[0]) * gradient
+    second = betas[1] * second + (1 - betas[1]) * gradient * gradient
+    denominator = xp.sqrt(second / (1 - betas[1] ** step)) + eps
+    update = lr / (1 - betas[0] ** step) * (first / denominator)
+    return parameter * (1 - lr * weight_decay) - update, first, second
+
+
+def _shapes(make: Any, *arguments: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _launch(
+    run: Launcher,
+    parameters: Arrays,
+    gradients: Arrays,
+    first: Arrays,
+    second: Arrays,
+    lr: float,
+    gain_1: float,
+    gain_2: float,
+    eps: float,
+    weight_decay: float,
+    correction_1: float,
+    correction_2: float,
+) -> None:
+    lists: Any = (parameters, gradients, first, second)
+    for key, groups in grouped("adamw", lists).items():
+        block = 2048 if device_of(groups[0][0]).family != "cpu" else 4096
+        table = table_of(groups, block)
+        run(
+            adamw_kernel,
+            (table.n_blocks,),
+            table.rows,
+            table.blocks,
+            lr,
+            gain_1,
+            gain_2,
+            eps,
+            weight_decay,
+            correction_1,
+            correction_2,
+            *(getattr(tl, name) for name in key[:4]),
+            IS_ALIGNED=key[4],
+            BLOCK=block,
+            num_warps=8,
+        )
+
+
+ADAMW = Operation("adamw_", (), _shapes, _launch, mutated=("parameters", "first", "second"))
+
+
+def adamw(
+    parameters: Sequence[Any],
+    gradients: Sequence[Any],
+    first: Sequence[Any],
+    second: Sequence[Any],
+    step: int,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """Take a step of AdamW in place, over all arrays of equal types in one launch.
+
+    Args:
+        parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
+        gradients: of the same shapes.
+        first: running means of gradients, of the same shapes: zeros before the first step.
+        second: running means of squared gradients, likewise.
+        step: the number of the step, from 1.
+        lr: the learning rate.
+        betas: what the means keep in a step.
+        eps: added to the root of the second moment.
+        weight_decay: what a parameter loses in a step, by the learning rate.
+
+    Raises:
+        ValueError: the lists have different lengths, an array is not in C order, or the step is
+            below 1.
+
+    Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019. The arithmetic is
+    in float32.
+    """
+    if step < 1:
+        raise ValueError(f"adamw: steps are counted from 1, not {step}")
+    if not parameters:
+        return
+    ADAMW(
+        list(parameters),
+        list(gradients),
+        list(first),
+        list(second),
+        lr,
+        1 - betas[0],
+        1 - betas[1],
+        eps,
+        weight_decay,
+        1 - betas[0] ** step,
+        1 - betas[1] ** step,
+    )

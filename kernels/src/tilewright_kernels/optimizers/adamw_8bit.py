@@ -1,0 +1,255 @@
+"""AdamW with moments in 8 bits, over many arrays in one launch."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.operations import Arrays, Launcher, Operation
+from tilewright_kernels.operations.frameworks import framework_of
+from tilewright_kernels.optimizers.adamw import adamw_update, pointer_in, program_row
+from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
+
+#: Elements that have one scale.
+GROUP = 256
+
+
+@functools.cache
+def dynamic_codes(signed: bool) -> np.ndarray[Any, Any]:
+    """Return the 256 numbers that codes stand for, in order: dynamic tree quantization.
+
+    Leading zeros of a code are a decimal exponent, from 0 to 6, and the bits after the first one
+    a fraction of it; so small numbers keep few digits, and those close to 1 many.
+    """
+    fraction_bits = 6 if signed else 7
+    numbers = [0.0, 1.0]
+    for exponent in range(7):
+        count = 1 << max(exponent + fraction_bits - 6, 0)
+        edges = np.linspace(0.1, 1, count + 1)
+        means = (edges[:-1] + edges[1:]) / 2 * 10.0 ** (exponent - 6)
+        numbers += [*means, *(-means if signed else ())]
+    numbers += [0.0] * (256 - len(numbers))
+    return np.sort(np.array(numbers, np.float32))
+
+
+@tw.jit
+def code_of(x, codes_ptr):
+    """Return the code of the number that is nearest to x, by bisection."""
+    code = tl.zeros(x.shape, tl.int32)
+    for step in tl.static_range(8):
+        raised = code + (128 >> step)
+        middle = (tl.load(codes_ptr + raised - 1) + tl.load(codes_ptr + raised)) * 0.5
+        code = tl.where(x >= middle, raised, code)
+    return code
+
+
+@tw.jit
+def load_moment(codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
+    """Return what codes stand for, times the scales of their groups."""
+    code = tl.load(codes_ptr, mask=is_inside, other=0).to(tl.int32)
+    scale = tl.load(scales_ptr, mask=is_group, other=0.0)
+    return tl.load(table_ptr + code) * scale[:, None]
+
+
+@tw.jit
+def store_moment(moment, codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
+    """Store the codes of moments, and the scale of each group: its largest magnitude."""
+    scale = tl.max(tl.abs(tl.where(is_inside, moment, 0.0)), axis=1)
+    inverse = tl.where(scale > 0, 1.0 / scale, 0.0)
+    tl.store(codes_ptr, code_of(moment * inverse[:, None], table_ptr), mask=is_inside)
+    tl.store(scales_ptr, scale, mask=is_group)
+
+
+@tw.jit
+def adamw_8bit_kernel(
+    table_ptr,
+    blocks_ptr,
+    signed_ptr,
+    unsigned_ptr,
+    lr,
+    gain_1,
+    gain_2,
+    eps,
+    decay,
+    correction_1,
+    correction_2,
+    PARAMETER: tl.constexpr,
+    GRADIENT: tl.constexpr,
+    IS_ALIGNED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    row_ptr, block = program_row(table_ptr, blocks_ptr, 7)
+    n = tl.load(row_ptr + 6)
+    group = block * GROUPS + tl.arange(0, GROUPS)
+    offsets = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    is_inside, is_group = offsets < n, group * GROUP < n
+    parameter_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED) + offsets
+    gradient_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED) + offsets
+    first_ptr = pointer_in(row_ptr, 2, tl.uint8, IS_ALIGNED) + offsets
+    first_scale_ptr = pointer_in(row_ptr, 3, tl.float32, False) + group
+    second_ptr = pointer_in(row_ptr, 4, tl.uint8, IS_ALIGNED) + offsets
+    second_scale_ptr = pointer_in(row_ptr, 5, tl.float32, False) + group
+    parameter, first, second = adamw_update(
+        tl.load(parameter_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        tl.load(gradient_ptr, mask=is_inside, other=0.0).to(tl.float32),
+        load_moment(first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group),
+        load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
+        lr,
+        gain_1,
+        gain_2,
+        eps,
+        decay,
+        correction_1,
+        correction_2,
+    )
+    tl.store(parameter_ptr, parameter, mask=is_inside)
+    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group)
+    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group)
+
+
+def encoded_reference(moment: Any, signed: bool) -> tuple[Any, Any]:
+    """Return the codes of a vector of NumPy, and the scales of its groups."""
+    codes = dynamic_codes(signed)
+    padded = np.zeros(tw.cdiv(moment.size, GROUP) * GROUP, np.float32)
+    padded[: moment.size] = moment
+    groups = padded.reshape(-1, GROUP)
+    scales = np.abs(groups).max(1)
+    scaled = groups / np.where(scales > 0, scales, 1)[:, None]
+    found = np.searchsorted((codes[1:] + codes[:-1]) / 2, scaled, side="right")
+    return found.reshape(-1)[: moment.size].astype(np.uint8), scales
+
+
+def decoded_reference(codes: Any, scales: Any, signed: bool) -> Any:
+    """Return the moments that codes stand for: a vector of NumPy."""
+    return dynamic_codes(signed)[codes] * np.repeat(scales, GROUP)[: codes.size]
+
+
+@functools.lru_cache(16)
+def _codes(signed: bool, place: str | None) -> Any:
+    if place is None:
+        return dynamic_codes(signed)
+    import torch
+
+    return torch.from_numpy(dynamic_codes(signed)).to(place)
+
+
+def _shapes(make: Any, *arguments: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def _launch(
+    run: Launcher,
+    parameters: Arrays,
+    gradients: Arrays,
+    first_codes: Arrays,
+    first_scales: Arrays,
+    second_codes: Arrays,
+    second_scales: Arrays,
+    lr: float,
+    gain_1: float,
+    gain_2: float,
+    eps: float,
+    weight_decay: float,
+    correction_1: float,
+    correction_2: float,
+) -> None:
+    lists: Any = (parameters, gradients, first_codes, first_scales, second_codes, second_scales)
+    groups_of_program = 4
+    for key, groups in grouped("adamw_8bit", lists).items():
+        first = groups[0][0]
+        place = str(first.device) if hasattr(first, "data_ptr") else None
+        table = table_of(groups, groups_of_program * GROUP)
+        run(
+            adamw_8bit_kernel,
+            (table.n_blocks,),
+            table.rows,
+            table.blocks,
+            _codes(True, place),
+            _codes(False, place),
+            lr,
+            gain_1,
+            gain_2,
+            eps,
+            weight_decay,
+            correction_1,
+            correction_2,
+            getattr(tl, key[0]),
+            getattr(tl, key[1]),
+            IS_ALIGNED=key[-1],
+            GROUPS=groups_of_program,
+            GROUP=GROUP,
+            num_warps=4,
+        )
+
+
+ADAMW_8BIT = Operation(
+    "adamw_8bit_",
+    (),
+    _shapes,
+    _launch,
+    mutated=("parameters", "first_codes", "first_scales", "second_codes", "second_scales"),
+)
+
+
+def adamw_8bit_state(parameter: Any) -> tuple[Any, Any, Any, Any]:
+    """Return the codes and scales of a parameter's two moments before the first step."""
+    n = math.prod(parameter.shape)
+    framework, found = framework_of(parameter), []
+    for signed in (True, False):
+        codes = framework.empty(parameter.shape, "uint8", parameter)
+        codes[...] = int(np.searchsorted(dynamic_codes(signed), 0.0))
+        found += [codes, framework.zeros((tw.cdiv(n, GROUP),), "float32", parameter)]
+    return found[0], found[1], found[2], found[3]
+
+
+def adamw_8bit(
+    parameters: Sequence[Any],
+    gradients: Sequence[Any],
+    states: Sequence[tuple[Any, Any, Any, Any]],
+    step: int,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> None:
+    """Take a step of AdamW in place, whose moments take 8 bits and a scale per 256 elements.
+
+    Args:
+        parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
+        gradients: of the same shapes.
+        states: of each parameter, as :func:`adamw_8bit_state` returns it before the first step.
+        step: the number of the step, from 1.
+        lr: the learning rate.
+        betas: what the means keep in a step.
+        eps: added to the root of the second moment.
+        weight_decay: what a parameter loses in a step, by the learning rate.
+
+    Raises:
+        ValueError: as :func:`adamw` raises it.
+
+    Source: Dettmers et al., "8-bit optimizers via block-wise quantization", 2022.
+    """
+    if step < 1:
+        raise ValueError(f"adamw_8bit: steps are counted from 1, not {step}")
+    if not parameters:
+        return
+    ADAMW_8BIT(
+        list(parameters),
+        list(gradients),
+        *([state[place] for state in states] for place in range(4)),
+        lr,
+        1 - betas[0],
+        1 - betas[1],
+        eps,
+        weight_decay,
+        1 - betas[0] ** step,
+        1 - betas[1] ** step,
+    )
