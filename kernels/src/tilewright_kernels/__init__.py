@@ -35,6 +35,7 @@ from tilewright_kernels.operations.defaults import set_defaults, use_defaults, u
 from tilewright_kernels.operations.plans import Plan, PlanError, plan
 from tilewright_kernels.optimizers.adamw import adamw, adamw_reference
 from tilewright_kernels.optimizers.adamw_8bit import adamw_8bit, adamw_8bit_state
+from tilewright_kernels.reductions.cumulative_sum import cumsum, cumsum_reference
 from tilewright_kernels.reductions.extrema import (
     argmax,
     argmax_reference,
@@ -45,6 +46,8 @@ from tilewright_kernels.reductions.extrema import (
     min,
     min_reference,
 )
+from tilewright_kernels.reductions.histograms import histogram, histogram_reference
+from tilewright_kernels.reductions.segment_sum import segment_sum, segment_sum_reference
 from tilewright_kernels.reductions.sum_and_mean import mean, mean_reference, sum, sum_reference
 from tilewright_kernels.reductions.variances import var, var_reference
 from tilewright_kernels.rows.geglu import geglu, geglu_reference
@@ -96,10 +99,14 @@ __all__ = [
     "attention_varlen_reference",
     "attention_with_kv_cache",
     "attention_with_kv_cache_reference",
+    "cumsum",
+    "cumsum_reference",
     "geglu",
     "geglu_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
+    "histogram",
+    "histogram_reference",
     "k_grouped_matmul",
     "k_grouped_matmul_reference",
     "layer_norm",
@@ -132,6 +139,8 @@ __all__ = [
     "rotary_reference",
     "scaled_matmul",
     "scaled_matmul_reference",
+    "segment_sum",
+    "segment_sum_reference",
     "set_defaults",
     "softmax",
     "softmax_reference",
