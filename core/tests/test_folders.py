@@ -308,6 +308,16 @@ PACKAGES = (
             *("selftest", "cli"),
         ),
     ),
+    Layers(
+        "tilewright_kernels",
+        "kernels/src/tilewright_kernels",
+        (
+            "operations",
+            *("rows", "reductions", "linear", "attention", "sampling"),
+            *("experts", "sequence", "optimizers"),
+            "models",
+        ),
+    ),
 )
 
 

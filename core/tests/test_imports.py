@@ -1,4 +1,4 @@
-"""What the modules of the six distributions import of each other, at their top, within functions
+"""What the modules of the seven distributions import of each other, at their top, within functions
 and for types alone: no large circles, no private names."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ DISTRIBUTIONS = {
     "tilewright_amd": "backends/amd/src",
     "tilewright_amd_emulator": "backends/amd/emulator/src",
     "tilewright_conformance": "conformance/src",
+    "tilewright_kernels": "kernels/src",
 }
 
 #: Files that may need each other: so many can be read as one.

@@ -20,6 +20,7 @@ SOURCES = {
         "core",
         "backends",
         "conformance",
+        "kernels",
         "docs",
         "examples",
         "benchmarks",

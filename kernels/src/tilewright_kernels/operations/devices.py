@@ -50,7 +50,8 @@ def device_of(array: Any) -> Device:
     if isinstance(array, np.ndarray):
         return _of_the_host()
     if hasattr(array, "stride"):
-        return _of_the_host() if array.device.type == "cpu" else _torch_device(array.device)
+        # launches refuse devices that no backend serves
+        return _torch_device(array.device) if array.device.type == "cuda" else _of_the_host()
     return _jax_device()
 
 

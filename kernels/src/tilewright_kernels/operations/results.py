@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from tilewright_kernels.operations.operation import Operation
+
+class HasResults(Protocol):
+    """An operation, as far as its results go.
+
+    Attributes:
+        name: its name.
+        results: the names of what it makes.
+        residuals: those of them that callers do not get.
+    """
+
+    name: str
+    results: tuple[str, ...]
+    residuals: tuple[str, ...]
 
 
 def described(shape: Sequence[int], dtype: Any) -> tuple[tuple[int, ...], Any]:
@@ -22,7 +33,7 @@ def unpacked(results: tuple[Any, ...]) -> Any:
 
 
 def memory_for(
-    operation: Operation, framework: Any, made: Sequence[Any], out: Any, first: Any
+    operation: HasResults, framework: Any, made: Sequence[Any], out: Any, first: Any
 ) -> tuple[list[Any], list[Any]]:
     """Return the arrays of ``out``, and those to compute in.
 

@@ -1,0 +1,51 @@
+"""The wheel: pure Python, and what a first call takes."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+DISTRIBUTION = Path(__file__).resolve().parents[1]
+PROGRAM = """
+import numpy as np
+import tilewright_kernels as tk
+x = np.arange(1, 9, dtype=np.float32)
+print(tk.__file__)
+print(np.allclose(tk.rms_norm(x), tk.rms_norm_reference(x)))
+"""
+#: Seconds of processor that starting Python, the import and the first call may take.
+LIMIT = 2.0
+
+
+def test_a_wheel_imports_and_calls_within_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (wheel,) = WheelBuilder(str(DISTRIBUTION)).build(
+        directory=str(tmp_path / "dist"), versions=["standard"]
+    )
+    assert wheel.endswith("-py3-none-any.whl")
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(installed)
+    assert all(name.startswith("tilewright_kernels") for name in names)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("TILEWRIGHT_VERIFY", raising=False)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    file, equal = done.stdout.splitlines()
+    assert Path(file).is_relative_to(installed)
+    assert equal == "True"
+    taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert taken < LIMIT, f"{taken:.2f} s of processor"
