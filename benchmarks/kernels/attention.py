@@ -1,0 +1,429 @@
+"""The library's attention against SDPA (cuDNN, flash), and decoding against vLLM and SGLang.
+
+    python benchmarks/kernels/attention.py [forward backward decode mla] [--quick]
+    python benchmarks/kernels/attention.py --device cpu
+
+A line for each case: our time on the device, the host's time of a call, the rate, what rivals take
+of our time, the maximum error of 512 rows against float64, and whether 20 launches on warm caches
+into poisoned memory have the same bits. Causal cases count half of the operations. vLLM and SGLang
+are rivals where they can be imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tilewright_kernels as tk
+from tilewright_kernels.attention.operations import ATTENTION_BACKWARD
+
+#: heads, heads of k, dims
+HEADS = ((32, 32, 64), (16, 16, 128), (64, 8, 128))
+#: rows that all sequences of a batch have together
+TOKENS = 16384
+LENGTHS = (2048, 8192, 32768)
+#: Terabytes per second and TFLOP/s of the data sheet, by a part of the device's name.
+ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
+#: cycles that the device waits while the host enqueues a call
+LEAD = 1_500_000
+
+Call = Callable[[], Any]
+
+
+class Clock:
+    """Times of calls, in microseconds.
+
+    Args:
+        device: ``"cuda"`` or ``"cpu"``.
+        seconds: how long each call is measured at most.
+    """
+
+    def __init__(self, device: str, seconds: float) -> None:
+        self.device, self.seconds = device, seconds
+        self._spoiler = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+
+    def medians(self, calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
+        """Return the median of each call, which alternate."""
+        for call in calls.values():
+            call()
+            call()
+        self.wait()
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        start = time.perf_counter()
+        for number in range(rounds):
+            order = list(calls) if number % 2 == 0 else list(reversed(calls))
+            for name in order:
+                times[name].append(self._one(calls[name]))
+            if time.perf_counter() - start > self.seconds and number >= 3:
+                break
+        return {name: statistics.median(taken) for name, taken in times.items()}
+
+    def _one(self, call: Call) -> float:
+        if self.device == "cpu":
+            start = time.perf_counter()
+            call()
+            return (time.perf_counter() - start) * 1e6
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._spoiler.zero_()
+        torch.cuda._sleep(LEAD)
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end) * 1e3)
+
+    def host(self, call: Call) -> float:
+        """Return the host's time of a call."""
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(20):
+            call()
+        taken = (time.perf_counter() - start) / 20 * 1e6
+        self.wait()
+        return taken
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def roofs(device: str) -> tuple[float, float]:
+    """Return terabytes per second and TFLOP/s of a device, infinite where they are unknown."""
+    name = torch.cuda.get_device_name() if device == "cuda" else ""
+    return next((each for part, each in ROOFS.items() if part in name), (math.inf, math.inf))
+
+
+def same_bits(call: Callable[..., Any], out: torch.Tensor, launches: int = 20) -> bool:
+    """Return whether launches into poisoned memory have the same bits."""
+    out.fill_(math.nan)
+    call(out=out)
+    expected = out.clone()
+    for _ in range(launches):
+        out.fill_(math.nan)
+        call(out=out)
+        if not torch.equal(out, expected):
+            return False
+    return True
+
+
+def error_of(out: torch.Tensor, q: Any, k: Any, v: Any, causal: bool) -> float:
+    """Return the maximum error of the last 512 rows of the first head of the last sequence."""
+    exact = tk.attention_reference(
+        *(each[-1:, start:, :1].double() for each, start in ((q, -512), (k, 0), (v, 0))),
+        causal=causal,
+    )
+    return float((out[-1:, -512:, :1].double() - exact).abs().max())
+
+
+def sdpa(backend: str, q: Any, k: Any, v: Any, causal: bool) -> Call:
+    """Return PyTorch's attention by a backend."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    kind = {
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "flash": SDPBackend.FLASH_ATTENTION,
+    }[backend]
+    heads = [each.transpose(1, 2) for each in (q, k, v)]
+    grouped = q.shape[2] != k.shape[2]
+
+    def call() -> Any:
+        with sdpa_kernel(kind):
+            return torch.nn.functional.scaled_dot_product_attention(
+                *heads, is_causal=causal, enable_gqa=grouped
+            )
+
+    return call
+
+
+class Report:
+    """Rows of results, a line each."""
+
+    def __init__(self, device: str) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.bandwidth, self.rate = roofs(device)
+
+    def add(
+        self, name: str, times: Mapping[str, float], work: float, unit: str, **facts: Any
+    ) -> None:
+        """Add a row; ``work`` is FLOP or bytes."""
+        ours = times["ours"]
+        rate = work / ours / 1e6
+        roof = self.rate if unit == "TFLOP/s" else self.bandwidth
+        share = "" if math.isinf(roof) else f" ({rate / roof:.0%} of roof)"
+        ratios = {key: taken / ours for key, taken in times.items() if key != "ours"}
+        self.rows.append({"case": name, "us": ours, unit: rate, **facts, **ratios})
+        shown = "  ".join(f"{key} {ratio:.3f}" for key, ratio in ratios.items())
+        rest = "  ".join(
+            f"{key} {each:.2e}" if isinstance(each, float) else f"{key} {each}"
+            for key, each in facts.items()
+        )
+        print(f"{name}: {ours:.1f} us, {rate:.2f} {unit}{share}; {shown}; {rest}", flush=True)
+
+    def means(self) -> None:
+        """Print the geometric mean and the minimum of each family's ratios."""
+        for family in dict.fromkeys(row["case"].split()[0] for row in self.rows):
+            rows = [row for row in self.rows if row["case"].split()[0] == family]
+            for rival in ("cudnn", "flash", "vllm", "sglang", "torch"):
+                found = [row[rival] for row in rows if rival in row]
+                if found:
+                    mean = math.exp(statistics.fmean(map(math.log, found)))
+                    print(f"{family} of {rival}: mean {mean:.3f}, minimum {min(found):.3f}")
+
+
+def available(calls: dict[str, Call]) -> dict[str, Call]:
+    """Return the calls that run, and print why others do not."""
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+            found[name] = call
+        except Exception as error:
+            if name == "ours":
+                raise
+            print(f"  {name}: {type(error).__name__}: {str(error)[:120]}")
+    return found
+
+
+def forward(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
+    for heads, key_heads, dims in HEADS:
+        for length in LENGTHS[:1] if quick else LENGTHS:
+            for causal in (False, True):
+                batch = max(TOKENS // length, 1)
+                q, k, v = (
+                    torch.randn(batch, length, each, dims, device="cuda", dtype=dtype)
+                    for each in (heads, key_heads, key_heads)
+                )
+                out = torch.empty_like(q)
+
+                def ours(out: Any = out, q: Any = q, k: Any = k, v: Any = v, c: bool = causal):
+                    return tk.attention(q, k, v, causal=c, out=out)
+
+                ours()
+                error = error_of(out, q, k, v, causal)
+                bits = same_bits(ours, out, 20 if length < 32768 else 5)
+                calls = available(
+                    {"ours": ours}
+                    | {name: sdpa(name, q, k, v, causal) for name in ("cudnn", "flash")}
+                )
+                work = 4 * batch * heads * length**2 * dims / (2 if causal else 1)
+                report.add(
+                    f"forward h{heads}/{key_heads} d{dims} {batch}x{length}"
+                    f"{' causal' if causal else ''}",
+                    clock.medians(calls, 20), work, "TFLOP/s", host=clock.host(ours),
+                    error=error, bits=bits,
+                )  # fmt: skip
+
+
+def backward(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
+    for heads, key_heads, dims in HEADS:
+        for length in LENGTHS[:1] if quick else LENGTHS:
+            for causal in (False, True):
+                batch = max(TOKENS // length, 1)
+                q, k, v = (
+                    torch.randn(batch, length, each, dims, device="cuda", dtype=dtype)
+                    for each in (heads, key_heads, key_heads)
+                )
+                dout = torch.randn_like(q)
+                out, lse = tk.attention(q, k, v, causal=causal, return_lse=True)
+
+                def ours(given: Any = (q, k, v, out, lse, dout), c: bool = causal) -> Any:
+                    q, k, v, out, lse, dout = given
+                    return ATTENTION_BACKWARD(
+                        dout, None, q, k, v, out, lse, None, None, None, None, None, 0, 0,
+                        q.shape[-1] ** -0.5, 0.0, -1, 0 if c else -1, None,
+                    )  # fmt: skip
+
+                calls: dict[str, Call] = {"ours": ours}
+                tracked = [each.detach().requires_grad_() for each in (q, k, v)]
+                for name in ("cudnn", "flash"):
+                    try:
+                        attended = sdpa(name, *tracked, causal)()
+                    except RuntimeError as error:
+                        print(f"  {name}: {str(error)[:120]}")
+                        continue
+                    calls[name] = lambda attended=attended, tracked=tracked, dout=dout: (
+                        torch.autograd.grad(
+                            attended, tracked, dout.transpose(1, 2), retain_graph=True
+                        )
+                    )
+                found, again = ours()[:3], ours()[:3]
+                bits = all(torch.equal(one, two) for one, two in zip(found, again, strict=True))
+                wrong = math.nan
+                if "flash" in calls:
+                    others = calls["flash"]()
+                    wrong = max(
+                        float((one.float() - two.float()).norm() / two.float().norm())
+                        for one, two in zip(found, others, strict=True)
+                    )
+                work = 10 * batch * heads * length**2 * dims / (2 if causal else 1)
+                report.add(
+                    f"backward h{heads}/{key_heads} d{dims} {batch}x{length}"
+                    f"{' causal' if causal else ''}",
+                    clock.medians(available(calls), 20), work, "TFLOP/s", host=clock.host(ours),
+                    error=wrong, bits=bits,
+                )  # fmt: skip
+
+
+def decode(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
+    dims, page = 128, 16
+    for heads, key_heads in ((32, 8), (64, 8)):
+        for batch, length in ((16, 8192), (128, 2048), (128, 8192))[: 1 if quick else 3]:
+            count = batch * length // page
+            q = torch.randn(batch, 1, heads, dims, device="cuda", dtype=dtype)
+            k, v = (
+                torch.randn(count, page, key_heads, dims, device="cuda", dtype=dtype)
+                for _ in range(2)
+            )
+            table = torch.randperm(count, device="cuda").to(torch.int32).view(batch, -1)
+            lengths = torch.full((batch,), length, device="cuda", dtype=torch.int32)
+            out = torch.empty_like(q)
+
+            def ours(out: Any = out, given: Any = (q, k, v, lengths, table)) -> Any:
+                return tk.attention_with_kv_cache(*given, out=out)
+
+            ours()
+            keys, values = (
+                each[table[-1].long()].reshape(1, length, key_heads, dims)[:, :, :1]
+                for each in (k, v)
+            )
+            exact = tk.attention_reference(q[-1:, :, :1].double(), keys.double(), values.double())
+            error = float((out[-1:, :, :1].double() - exact).abs().max())
+            calls = available({"ours": ours} | decoding_rivals(q, k, v, table, lengths, length))
+            report.add(
+                f"decode h{heads}/{key_heads} d{dims} {batch}x{length}",
+                clock.medians(calls, 30), 2 * k.numel() * k.element_size(), "TB/s",
+                host=clock.host(ours), error=error, bits=same_bits(ours, out),
+            )  # fmt: skip
+
+
+def decoding_rivals(
+    q: Any, k: Any, v: Any, table: Any, lengths: Any, length: int
+) -> dict[str, Call]:
+    """Return the calls of vLLM's and SGLang's Triton kernels, where they can be imported."""
+    batch, _, heads, dims = q.shape
+    key_heads, page, scale, found = k.shape[2], k.shape[1], q.shape[-1] ** -0.5, {}
+    queries, out = q[:, 0], torch.empty_like(q[:, 0])
+    try:
+        unified = importlib.import_module("vllm.v1.attention.ops.triton_unified_attention")
+    except ImportError as error:
+        print(f"  vllm: {error}")
+    else:
+        starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda")
+        parts = {
+            "seq_threshold_3D": 16,
+            "num_par_softmax_segments": 16,
+            "softmax_segm_output": torch.empty(batch, heads, 16, dims, device="cuda"),
+            "softmax_segm_max": torch.empty(batch, heads, 16, device="cuda"),
+            "softmax_segm_expsum": torch.empty(batch, heads, 16, device="cuda"),
+        }
+        found["vllm"] = lambda: unified.unified_attention(
+            queries, k, v, out, starts, 1, lengths, length, scale, True, (-1, -1), table, 0.0,
+            None, None, None, **parts,
+        )  # fmt: skip
+    try:
+        module = importlib.import_module("sglang.srt.layers.attention.triton_ops.decode_attention")
+    except ImportError as error:
+        print(f"  sglang: {error}")
+    else:
+        rows = (table.long()[:, :, None] * page + torch.arange(page, device="cuda")).flatten()
+        starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * length
+        splits = torch.full((batch,), 8, dtype=torch.int32, device="cuda")
+        parts_out = torch.empty(batch, heads, 8, dims, device="cuda")
+        parts_lse = torch.empty(batch, heads, 8, device="cuda")
+        found["sglang"] = lambda: module.decode_attention_fwd(
+            queries, k.view(-1, key_heads, dims), v.view(-1, key_heads, dims), out, starts, rows,
+            parts_out, parts_lse, splits, 8, scale, 1.0, 1.0,
+        )  # fmt: skip
+    return found
+
+
+def mla(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
+    page = 64
+    for heads in (16, 128):
+        for batch, length in ((16, 8192), (128, 4096))[: 1 if quick else 2]:
+            count = batch * length // page
+            q = torch.randn(batch, 1, heads, 576, device="cuda", dtype=dtype)
+            cache = torch.randn(count, page, 576, device="cuda", dtype=dtype)
+            table = torch.randperm(count, device="cuda").to(torch.int32).view(batch, -1)
+            lengths = torch.full((batch,), length, device="cuda", dtype=torch.int32)
+            out = torch.empty(batch, 1, heads, 512, device="cuda", dtype=dtype)
+
+            def ours(out: Any = out, given: Any = (q, cache, 512, lengths, table)) -> Any:
+                return tk.mla_decode(*given, out=out)
+
+            ours()
+            keys = cache[table[-1].long()].reshape(1, length, 1, 576).double()
+            exact = tk.attention_reference(q[-1:, :, :1].double(), keys, keys[..., :512])
+            error = float((out[-1:, :, :1].double() - exact).abs().max())
+            report.add(
+                f"mla h{heads} {batch}x{length}", clock.medians({"ours": ours}, 30),
+                cache.numel() * cache.element_size(), "TB/s",
+                host=clock.host(ours), error=error, bits=same_bits(ours, out),
+            )  # fmt: skip
+
+
+def on_cpu(clock: Clock, report: Report) -> None:
+    """Compare forward and backward with PyTorch's, both with one thread."""
+    torch.set_num_threads(1)
+    for dtype in (torch.float32, torch.bfloat16):
+        for heads, length, dims in ((4, 1024, 64), (8, 2048, 64), (4, 1024, 128)):
+            for causal in (False, True):
+                q, k, v = (torch.randn(1, length, heads, dims).to(dtype) for _ in range(3))
+                out = torch.empty_like(q)
+
+                def ours(out: Any = out, q: Any = q, k: Any = k, v: Any = v, c: bool = causal):
+                    return tk.attention(q, k, v, causal=c, out=out)
+
+                given = [each.transpose(1, 2) for each in (q, k, v)]
+                calls = {
+                    "ours": ours,
+                    "torch": lambda given=given, c=causal: (
+                        torch.nn.functional.scaled_dot_product_attention(*given, is_causal=c)
+                    ),
+                }
+                ours()
+                work = 4 * heads * length**2 * dims / (2 if causal else 1)
+                report.add(
+                    f"forward {str(dtype)[6:]} h{heads} d{dims} {length}"
+                    f"{' causal' if causal else ''}",
+                    clock.medians(calls, 15), work, "TFLOP/s",
+                    error=error_of(out, q, k, v, causal), bits=same_bits(ours, out),
+                )  # fmt: skip
+
+
+FAMILIES = {"forward": forward, "backward": backward, "decode": decode, "mla": mla}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], default=[])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
+    parser.add_argument("--quick", action="store_true", help="the first size of each case alone")
+    parser.add_argument("--seconds", type=float, default=0.2, help="for the times of a case")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    clock, report = Clock(options.device, options.seconds), Report(options.device)
+    if options.device == "cpu":
+        on_cpu(clock, report)
+    else:
+        torch.manual_seed(0)
+        for family in options.families or FAMILIES:
+            FAMILIES[family](clock, report, options.quick, getattr(torch, options.dtype))
+    report.means()
+    if options.json:
+        options.json.write_text(json.dumps(report.rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
