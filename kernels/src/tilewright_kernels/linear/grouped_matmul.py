@@ -145,7 +145,9 @@ def _rows(array: Any) -> Any:
     return array if array.ndim == 2 else array.reshape(-1, array.shape[-1])
 
 
-GROUPED_MATMUL = Operation("grouped_matmul", ("c",), _shapes, _launch)
+GROUPED_MATMUL = Operation(
+    "grouped_matmul", ("c",), _shapes, _launch, reference=grouped_matmul_reference
+)
 
 
 def _k_shapes(make: Any, a: Any, b: Any, rows: Any, n_groups: int, precision: str) -> Any:
@@ -193,7 +195,9 @@ def _k_launch(
     )
 
 
-K_GROUPED_MATMUL = Operation("k_grouped_matmul", ("c",), _k_shapes, _k_launch)
+K_GROUPED_MATMUL = Operation(
+    "k_grouped_matmul", ("c",), _k_shapes, _k_launch, reference=k_grouped_matmul_reference
+)
 
 
 @GROUPED_MATMUL.differentiate(saved=("a", "b", "rows"))

@@ -53,7 +53,7 @@ def _shapes(
     activation: Any,
     out_dtype: str,
     precision: str,
-    invariant: bool,
+    invariant: bool | None,
 ) -> tuple[Any, ...]:
     shape = (*a.shape[:-1], b.shape[-1])
     dtype = out_dtype or result_of(operand_of(name_of(a), name_of(b)))
@@ -71,7 +71,7 @@ def _launch(
     activation: Function | None = None,
     out_dtype: str = "",
     precision: str = "ieee",
-    invariant: bool = False,
+    invariant: bool | None = None,
 ) -> None:
     z = None if activation is None else z
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -98,7 +98,7 @@ def _launch(
         batch=batch,
         may_split=batch == 1 and not invariant,
         may_persist=may_persist,
-        is_invariant=invariant,
+        is_invariant=bool(invariant),
     )
     results = (c, z, bias, residual)
     constants = {
@@ -111,7 +111,7 @@ def _launch(
     elif m == 1 and batch == 1 and not invariant and _is_vector(a, b, operand, device.family):
         launch_vector(run, a, b, results, activation)
     else:
-        launch_blocks(run, blocks, a, b, results, OPERANDS[operand], constants, invariant)
+        launch_blocks(run, blocks, a, b, results, OPERANDS[operand], constants, bool(invariant))
 
 
 def launch_blocks(
@@ -290,7 +290,9 @@ def is_transposed_in_memory(array: Any) -> bool | None:
     return None
 
 
-MATMUL = Operation("matmul", ("c", "z"), _shapes, _launch, residuals=("z",))
+MATMUL = Operation(
+    "matmul", ("c", "z"), _shapes, _launch, residuals=("z",), reference=matmul_reference
+)
 
 
 @MATMUL.differentiate(saved=("a", "b", "z", "bias"))
@@ -325,7 +327,7 @@ def matmul(
     activation: Any = None,
     out_dtype: str = "",
     precision: str = "ieee",
-    invariant: bool = False,
+    invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
     """Compute ``activation(a @ b + bias) + residual``.
@@ -343,7 +345,7 @@ def matmul(
         precision: of float32 operands: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"`` or
             ``"bf16x6"``.
         invariant: whether the bits of a row must be independent of the number of rows and
-            matrices, for operands of the same strides and alignment.
+            matrices, for operands of the same strides and alignment; the library's default if None.
         out: the array for the result.
 
     Returns:

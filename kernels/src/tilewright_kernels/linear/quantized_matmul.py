@@ -132,7 +132,7 @@ def quantized_transpose_kernel(
 
 
 def quantized_matmul_reference(
-    a: Any, words: Any, scales: Any, zeros: Any = None, *, bits: int = 4
+    a: Any, words: Any, scales: Any, zeros: Any = None, bits: int = 4
 ) -> Any:
     """Return ``a @ ((q - zeros) * scales).T`` of the unsigned integers q in the words.
 
@@ -245,7 +245,9 @@ def _blocks(m: int, n: int, k: int, device: Device) -> Blocks:
     return replace(found, m=min(found.m, 128), n=min(found.n, 128), num_warps=8, num_stages=3)
 
 
-QUANTIZED_MATMUL = Operation("quantized_matmul", ("c",), _shapes, _launch)
+QUANTIZED_MATMUL = Operation(
+    "quantized_matmul", ("c",), _shapes, _launch, reference=quantized_matmul_reference
+)
 
 
 def _backward_shapes(
