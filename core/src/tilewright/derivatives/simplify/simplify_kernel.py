@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.derivatives.simplify.masks import delay_masks, drop_masks
+from tilewright.derivatives.simplify.shorten_reductions import shorten_reductions
 from tilewright.derivatives.simplify.spread_accumulators import release_accumulators
 from tilewright.derivatives.simplify.uniform_factors import Allows, pull_out_factors
 from tilewright.ir.core import Module
@@ -24,9 +25,10 @@ def simplify_kernel(module: Module, allows: Allows) -> Module:
     dropped = drop_masks(made)
     pulled = pull_out_factors(made, allows)
     released = release_accumulators(made)
-    if dropped or pulled or released:
+    shortened = shorten_reductions(made)
+    if dropped or pulled or released or shortened:
         run_passes(made)
-    if not (delayed or dropped or pulled or released):
+    elif not delayed:
         return module
     verify(made)
     return made
