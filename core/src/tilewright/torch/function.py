@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.errors import DefinitionError, LaunchError, similar, with_help
 from tilewright.runtime.derivatives.adjoint_kernel import AdjointKernel, vjp
+from tilewright.runtime.derivatives.residual_kernel import RESIDUAL_PREFIX, ResidualKernel
 from tilewright.torch.call_layout import pack
 from tilewright.torch.operators import KernelOperators, free_name
 from tilewright.torch.outputs import MakeOutput
@@ -19,6 +20,8 @@ class KernelFunction:
     Attributes:
         kernel: the kernel.
         outputs: output -> its allocation.
+        results: the outputs that calls return: all but residuals.
+        plain: the kernel without residuals.
         wrt: the inputs that have gradients.
         saved: the outputs that the adjoint reads.
         unsaved: the other outputs and their allocation.
@@ -38,7 +41,13 @@ class KernelFunction:
         fixed: Mapping[str, Any],
         name: str,
         adjoint: Mapping[str, Any],
+        residuals: Mapping[str, MakeOutput] | None = None,
     ) -> None:
+        self.plain, self.results = kernel, dict(outputs)
+        if residuals:
+            kernel = ResidualKernel(kernel, tuple(residuals))
+            own = {f"{RESIDUAL_PREFIX}{key}": make for key, make in residuals.items()}
+            outputs, saved = {**outputs, **own}, (*saved, *own)
         self.kernel, self.outputs, self.wrt, self.saved = kernel, dict(outputs), wrt, saved
         self.unsaved = {key: make for key, make in self.outputs.items() if key not in saved}
         self.grid, self.fixed, self.adjoint_options = grid, dict(fixed), dict(adjoint)
@@ -94,6 +103,7 @@ class KernelFunction:
         named.update(keywords)
         packed = pack(named, self._constants)
         results = self._operator(packed.tensors, packed.integers, packed.floats, packed.text)
+        results = results[: len(self.results)]
         return results[0] if len(results) == 1 else tuple(results)
 
     def __repr__(self) -> str:
@@ -144,6 +154,7 @@ def function(
     grid: Any,
     wrt: str | Sequence[str] = (),
     saved: str | Sequence[str] = (),
+    residuals: Mapping[str, MakeOutput] | None = None,
     name: str = "",
     deterministic: bool = False,
     tape: bool = True,
@@ -172,6 +183,9 @@ def function(
         wrt: inputs whose gradients may be wanted: tensors of floats.
         saved: outputs that are kept for the backward pass, which reads them instead of computing
             them again; as in :func:`tilewright.vjp`.
+        residuals: float variables of the kernel that are kept for the backward pass, too, and their
+            allocation, as of outputs; see :func:`tilewright.vjp`. The kernel stores them beside its
+            outputs, row by row: an array of the grid's extents and each program's tile.
         name: the operator's name in ``torch.ops.tilewright``; the kernel's by default, with a
             number where there is one already.
         deterministic: refuse gradients that programs add to atomically.
@@ -195,6 +209,7 @@ def function(
         fixed,
         name,
         {"deterministic": deterministic, "tape": tape},
+        residuals,
     )
 
 

@@ -104,7 +104,11 @@ class KernelOperators:
         function = self._function
         outputs = dict(zip(function.outputs, output, strict=True))
         ctx.mark_non_differentiable(
-            *[value for value in output if not value.dtype.is_floating_point]
+            *[
+                value
+                for name, value in outputs.items()
+                if name not in function.results or not value.dtype.is_floating_point
+            ]
         )
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *[outputs[name] for name in function.saved])

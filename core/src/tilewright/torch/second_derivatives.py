@@ -50,7 +50,7 @@ def backward(function: KernelFunction, ctx: Any, seeds: Sequence[Any]) -> tuple[
     gradients: dict[str, Any] = {}
     tangents: list[Any] = [None] * len(given)
     if directions:
-        prefix = tangent_prefix(function.kernel.arg_names)
+        prefix = tangent_prefix(function.plain.arg_names)
         tangent = function.tangent(tuple(directions), tuple(given))
         own_text = with_tensors(text, [f"{prefix}{name}" for name in directions])
         call = [*tensors, *directions.values()], integers, floats, own_text
@@ -91,11 +91,11 @@ def tangent_function(
     function: KernelFunction, inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> KernelFunction:
     """Return the function of the tangent kernel along some inputs, with gradients of its own."""
-    prefix = tangent_prefix(function.kernel.arg_names)
-    made = dict(function.outputs)
-    made.update((f"{prefix}{name}", function.outputs[name]) for name in outputs)
+    prefix = tangent_prefix(function.plain.arg_names)
+    made = dict(function.results)
+    made.update((f"{prefix}{name}", function.results[name]) for name in outputs)
     return type(function)(
-        jvp(function.kernel, inputs=inputs, outputs=outputs, prefix=prefix),
+        jvp(function.plain, inputs=inputs, outputs=outputs, prefix=prefix),
         made,
         (*function.wrt, *[f"{prefix}{name}" for name in inputs]),
         (),

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilewright.derivatives.kernel_arguments import element_of, normalized
+from tilewright.derivatives.store_residuals import residual_values
 from tilewright.derivatives.tile_memory import elements_of
 from tilewright.derivatives.tiling.kernel_memory import (
     KernelMemory,
@@ -35,6 +36,7 @@ class RecomputedValue:
         operations: the number of operations that compute it.
         type: its type.
         save: the expression to save in its place: the logarithm of a sum with its maximum.
+        residuals: variables of the kernel that may be named in ``residuals`` for the same.
     """
 
     name: str
@@ -42,20 +44,25 @@ class RecomputedValue:
     operations: int
     type: Type
     save: str
+    residuals: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         verb = "are" if " and " in self.name else "is"
         return (
             f"{self.name} ({self.place}) {verb} computed again in {self.operations} operations: "
             f"let the kernel store {self.save}, and name that output in saved"
+            + (f", or name {' and '.join(self.residuals)} in residuals" if self.residuals else "")
         )
 
 
-def recomputed_values(module: Module, forward: Collection[str]) -> list[RecomputedValue]:
+def recomputed_values(
+    module: Module, forward: Collection[str], source: Module | None = None
+) -> list[RecomputedValue]:
     """Return the small values that a kernel of an adjoint computes from the forward's arguments.
 
     Args:
         forward: the parameters of the forward kernel.
+        source: the forward kernel, whose variables are proposed as residuals.
     """
     try:
         memory = KernelMemory(module)
@@ -76,6 +83,7 @@ def recomputed_values(module: Module, forward: Collection[str]) -> list[Recomput
                 sum(1 for _ in _slice(operation)),
                 needed[0].type,
                 _normalizer(operation, needed) or ("it" if len(needed) == 1 else "them"),
+                () if source is None else _variables(needed, source),
             )
         )
     return found
@@ -192,6 +200,34 @@ def _slice(operation: Operation) -> Iterator[Operation]:
                 if made is not None and made not in seen:
                     seen.add(made)
                     pending.append(made)
+
+
+def _variables(needed: list[Value], source: Module) -> tuple[str, ...]:
+    """Return the kernel's variables that hold values, or what it computes of each alone."""
+    known = residual_values(source)
+    twins = {(twin.name, twin.location): twin for twin in source.kernel.body}
+    found = []
+    for value in needed:
+        operation = value.definition
+        assert operation is not None
+        twin = twins.get((operation.name, operation.location))
+        current = None if twin is None else twin.results[value.index]
+        while current is not None and known.get(current.name) is not current:
+            current = _only_result(current)
+        if current is None:
+            return ()
+        found.append(current.name)
+    return tuple(found)
+
+
+def _only_result(value: Value) -> Value | None:
+    """Return what the one reader of a value computes of it element by element."""
+    if len(value.uses) != 1:
+        return None
+    (reader,) = value.uses
+    if not reader.spec.elementwise or reader.results[0].type is not value.type:
+        return None
+    return reader.results[0]
 
 
 def _name(value: Value) -> str:

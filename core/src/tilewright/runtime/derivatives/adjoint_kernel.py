@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.derivatives.kernel_arguments import normalized
 from tilewright.derivatives.plan.adjoint_plan import AdjointPlan
 from tilewright.errors import DefinitionError, similar, with_help
 from tilewright.runtime.compiler.selection import Selected
@@ -20,6 +21,7 @@ from tilewright.runtime.derivatives.derivative_kernel import (
 from tilewright.runtime.derivatives.derived_source import DerivedSource, adjoint_source
 from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
 from tilewright.runtime.derivatives.repeated_launch import Repeated
+from tilewright.runtime.derivatives.residual_kernel import RESIDUAL_PREFIX, ResidualKernel
 from tilewright.runtime.derivatives.tangent_kernel import names
 
 #: Bytes that the tapes of a launch may take, unless a limit is given.
@@ -79,6 +81,11 @@ class AdjointKernel(DerivativeKernel):
             check_apart(originals, self.outputs, {name: values[own[name]] for name in self.wrt})
 
         return check
+
+    @property
+    def forward(self) -> Any:
+        """The kernel to launch before the adjoint: with ``residuals``, it stores these, too."""
+        return self.fn
 
     @property
     def record_mark(self) -> str:
@@ -143,7 +150,8 @@ class AdjointKernel(DerivativeKernel):
         target = f"{selected.backend.name} {selected.target.arch}"
         forward = [parameter.name for parameter in found.source.kernel.arguments]
         others = found.with_more_saved(self, facts)
-        return explained(self.__name__, target, plan, facts, forward, others)
+        source = normalized(found.source, rules=True)
+        return explained(self.__name__, target, plan, facts, forward, others, source)
 
     def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
         found = self._plans_of(launch, plans)
@@ -177,6 +185,7 @@ def vjp(
     outputs: str | Sequence[str],
     wrt: str | Sequence[str],
     saved: str | Sequence[str] = (),
+    residuals: str | Sequence[str] = (),
     accumulate: bool = False,
     deterministic: bool = False,
     tape: bool = True,
@@ -216,6 +225,10 @@ def vjp(
         wrt: parameters whose cotangents are wanted: arrays of floats, descriptors, and floats.
         saved: arrays that hold what the kernel wrote to them when the adjoint runs: their values
             are read instead of being computed again, where that is the same.
+        residuals: float variables of the kernel that its adjoint reads instead of computing them
+            again, as a row's mean. ``adjoint.forward`` is the kernel that also stores them: both
+            take, by keyword, ``r_mean`` for ``mean``, an array that ``adjoint.forward.shapes``
+            describes. ``explain`` proposes some.
         accumulate: add to ``d_x`` instead of writing it.
         deterministic: refuse the inputs whose gradients would be added to atomically.
         tape: whether loops may take memory.
@@ -232,11 +245,13 @@ def vjp(
         LaunchError: of a launch: an array of cotangents is missing, or not like the original; or
             loops would take more memory than ``tape_limit``.
     """
+    stored = names(residuals)
+    forward = ResidualKernel(kernel, stored) if stored else kernel
     return AdjointKernel(
-        kernel,
+        forward,
         names(outputs),
         names(wrt),
-        names(saved),
+        (*names(saved), *(f"{RESIDUAL_PREFIX}{name}" for name in stored)),
         accumulate=accumulate,
         deterministic=deterministic,
         tape=tape,

@@ -102,7 +102,7 @@ class DerivativeKernel(KernelInterface, ABC):
                 return known(bound, own)
         launch = self.launch_of(bound, kinds, own, own_kinds, sizes_, selected)
         if not warmup:
-            check_layouts(launch.own, launch.originals)
+            self.check_own(launch)
         elif (collected := parallel_compile.collecting.get()) is not None:
             collected += [(self, one) for one in self._selections(launch, plans)]
             return None
@@ -121,7 +121,7 @@ class DerivativeKernel(KernelInterface, ABC):
             LaunchError: an argument is missing or does not fit.
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
-        check_layouts(launch.own, launch.originals)
+        self.check_own(launch)
         self._run(launch._replace(workspace=workspace), plans, warmup=False)
 
     def bound_launch(
@@ -159,6 +159,10 @@ class DerivativeKernel(KernelInterface, ABC):
         if callable(grid):
             grid = grid_of(grid, {**dict(zip(self._kernel_names, bound, strict=True)), **options})
         return bound, kinds, own, own_kinds, sizes(grid), selected, plans
+
+    def check_own(self, launch: BoundLaunch) -> None:
+        """Check that the derivative's own arrays fit a launch, or raise a LaunchError."""
+        check_layouts(launch.own, launch.originals)
 
     def launch_of(
         self,

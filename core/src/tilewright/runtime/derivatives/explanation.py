@@ -21,6 +21,7 @@ from tilewright.derivatives.plan.adjoint_plan import (
 from tilewright.derivatives.plan.grid_extents import Grid, LaunchFacts
 from tilewright.derivatives.plan.recomputed_values import RecomputedValue, recomputed_values
 from tilewright.derivatives.tile_memory import elements_of
+from tilewright.ir.core import Module
 from tilewright.ir.types import PointerType, Type, byte_size, element_type
 from tilewright.runtime.derivatives.tape_memory import size_text
 
@@ -200,6 +201,7 @@ class AdjointExplanation:
                     "operations": one.operations,
                     "type": str(one.type),
                     "save": one.save,
+                    "variables": list(one.residuals),
                 }
                 for one in self.proposals
             ],
@@ -213,11 +215,13 @@ def explained(
     facts: LaunchFacts,
     forward: Sequence[str],
     others: Mapping[tuple[str, ...], AdjointPlan],
+    source: Module,
 ) -> AdjointExplanation:
     """Explain a plan at a launch.
 
     Args:
         forward: the parameters of the forward kernel.
+        source: its module.
         others: outputs -> the plan that there would be if they were saved.
     """
     buffers = {buffer.name: buffer for kernel in plan.kernels for buffer in kernel.scratch.values()}
@@ -231,7 +235,7 @@ def explained(
     proposals = {
         (value.name, value.place): value
         for kernel in plan.kernels
-        for value in recomputed_values(kernel.module, forward)
+        for value in recomputed_values(kernel.module, forward, source)
     }
     return AdjointExplanation(
         name,

@@ -1,4 +1,4 @@
-"""Tangent kernels as kernels that derivatives are taken of in turn: their selection."""
+"""Augmented kernels as kernels that derivatives are taken of in turn: their selection."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from tilewright.runtime.compiler.selection import Selected
 from tilewright.runtime.compiler.specialize import DescriptorKind
 
 if TYPE_CHECKING:
-    from tilewright.runtime.derivatives.tangent_kernel import TangentKernel
+    from tilewright.runtime.derivatives.augmented_kernel import AugmentedKernel
     from tilewright.runtime.devices.backend_choice import Choice
 
-#: Stands for the grid, on which the tangent kernel does not depend.
+#: Stands for the grid, on which the kernel does not depend.
 _GRID = (1, 1, 1)
 
 
-class TangentPolicy:
-    """Selects the tangent kernel of a launch, as a kernel's launch policy selects the kernel."""
+class AugmentedPolicy:
+    """Selects the augmented kernel of a launch, as a kernel's launch policy selects the kernel."""
 
-    def __init__(self, kernel: TangentKernel) -> None:
+    def __init__(self, kernel: AugmentedKernel) -> None:
         self._kernel = kernel
 
     def select(
         self,
-        kernel: TangentKernel,
+        kernel: AugmentedKernel,
         args: tuple[Any, ...],
         kinds: tuple[Any, ...],
         options: Mapping[str, Any],
         choice: Choice | None,
     ) -> Selected:
-        """Return the selection of the tangent kernel, which takes tangents after the arguments.
+        """Return the selection of the kernel, which takes its own arrays after the arguments.
 
-        Its specialization prepares the module of the base kernel by forward mode.
+        Its specialization prepares the module of the base kernel.
         """
         base = kernel.base_kernel
         count = len(base.arg_names)
@@ -43,7 +43,7 @@ class TangentPolicy:
         own = dict(zip(kernel.arg_names[count:], args[count:], strict=True))
         own_kinds = kinds[count:]
         launch = kernel.launch_of(args[:count], kinds[:count], own, own_kinds, _GRID, inner)
-        selected = kernel.selection_of(launch)
+        selected = kernel.selection_of(launch, keep_calls=True)
         signature = replace(
             inner.signature,
             types=dict(inner.signature.types),
