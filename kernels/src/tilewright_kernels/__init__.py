@@ -14,6 +14,23 @@ from tilewright_kernels.attention.merge import (
     merge_attention_parts_reference,
 )
 from tilewright_kernels.attention.varlen import attention_varlen, attention_varlen_reference
+from tilewright_kernels.experts.expert_order import (
+    ExpertOrder,
+    expert_order,
+    expert_order_reference,
+)
+from tilewright_kernels.experts.expert_swiglu import (
+    expert_swiglu,
+    expert_swiglu_reference,
+    grouped_swiglu,
+)
+from tilewright_kernels.experts.permutation import (
+    combine,
+    combine_reference,
+    permute,
+    permute_reference,
+)
+from tilewright_kernels.experts.routing import route, route_reference
 from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul,
     grouped_matmul_reference,
@@ -79,6 +96,7 @@ from tilewright_kernels.sampling.top_k import topk, topk_reference
 from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 
 __all__ = [
+    "ExpertOrder",
     "Plan",
     "PlanError",
     "adamw",
@@ -99,12 +117,19 @@ __all__ = [
     "attention_varlen_reference",
     "attention_with_kv_cache",
     "attention_with_kv_cache_reference",
+    "combine",
+    "combine_reference",
     "cumsum",
     "cumsum_reference",
+    "expert_order",
+    "expert_order_reference",
+    "expert_swiglu",
+    "expert_swiglu_reference",
     "geglu",
     "geglu_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
+    "grouped_swiglu",
     "histogram",
     "histogram_reference",
     "k_grouped_matmul",
@@ -128,6 +153,8 @@ __all__ = [
     "multinomial",
     "multinomial_reference",
     "pack_weights",
+    "permute",
+    "permute_reference",
     "plan",
     "quantize",
     "quantize_reference",
@@ -137,6 +164,8 @@ __all__ = [
     "rms_norm_reference",
     "rotary",
     "rotary_reference",
+    "route",
+    "route_reference",
     "scaled_matmul",
     "scaled_matmul_reference",
     "segment_sum",

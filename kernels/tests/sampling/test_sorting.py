@@ -24,6 +24,9 @@ def test_sorts_are_stable(shape, descending):
     ordered, rearranged = tk.sort_by_key(x, payload, descending=descending)
     np.testing.assert_array_equal(ordered, np.take_along_axis(x, order, -1))
     np.testing.assert_array_equal(rearranged, np.take_along_axis(payload, order, -1))
+    expected = tk.sort_by_key_reference(x, payload, descending=descending)
+    np.testing.assert_array_equal(ordered, expected[0])
+    np.testing.assert_array_equal(rearranged, expected[1])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int32, np.float16])
@@ -53,6 +56,10 @@ def test_topk_equals_the_first_of_a_stable_sort(shape, k, largest):
         np.testing.assert_array_equal(
             each, order if of is None else np.take_along_axis(of, order, -1)
         )
+    for each, expected in zip(
+        found, tk.topk_reference(x, k, largest=largest, payload=payload), strict=True
+    ):
+        np.testing.assert_array_equal(each, expected)
     with pytest.raises(ValueError, match="k must be between"):
         tk.topk(x, shape[-1] + 1)
 

@@ -31,7 +31,7 @@ def sort_by_key_reference(
     """Return the keys in order along an axis, and the values in the order of the keys."""
     xp = array_api_compat.array_namespace(keys, values)
     order = xp.argsort(keys, axis=axis, descending=descending, stable=True)
-    return xp.take_along_axis(keys, order, axis), xp.take_along_axis(values, order, axis)
+    return xp.take_along_axis(keys, order, axis=axis), xp.take_along_axis(values, order, axis=axis)
 
 
 def _shapes(make: Any, x: Any, descending: bool) -> tuple[Any, ...]:

@@ -21,8 +21,8 @@ def topk_reference(
     xp = array_api_compat.array_namespace(x)
     order = argsort_reference(x, axis, descending=largest)
     first = xp.take(order, xp.arange(k), axis=axis)
-    found = (xp.take_along_axis(x, first, axis), first)
-    return found if payload is None else (*found, xp.take_along_axis(payload, first, axis))
+    found = (xp.take_along_axis(x, first, axis=axis), first)
+    return found if payload is None else (*found, xp.take_along_axis(payload, first, axis=axis))
 
 
 def _shapes(make: Any, x: Any, k: int, largest: bool) -> tuple[Any, ...]:
