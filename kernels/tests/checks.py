@@ -93,9 +93,9 @@ def _converted(array: Any, framework: str, layout: str) -> Any:
     import torch
 
     if array.dtype.name not in ("bfloat16",) and array.dtype.kind != "V":
-        return _torch_laid_out(torch.from_numpy(np.ascontiguousarray(array)), array, layout)
+        return _torch_laid_out(torch.from_numpy(np.array(array, order="C")), array, layout)
     bits = torch.from_numpy(
-        np.ascontiguousarray(array).view(np.int16 if array.itemsize == 2 else np.int8)
+        np.array(array, order="C").view(np.int16 if array.itemsize == 2 else np.int8)
     )
     return _torch_laid_out(bits, array, layout).view(getattr(torch, array.dtype.name))
 

@@ -67,7 +67,16 @@ from tilewright_kernels.reductions.histograms import histogram, histogram_refere
 from tilewright_kernels.reductions.segment_sum import segment_sum, segment_sum_reference
 from tilewright_kernels.reductions.sum_and_mean import mean, mean_reference, sum, sum_reference
 from tilewright_kernels.reductions.variances import var, var_reference
+from tilewright_kernels.rows.cross_entropy import cross_entropy, cross_entropy_reference
+from tilewright_kernels.rows.cross_entropy_shard import (
+    cross_entropy_shard,
+    cross_entropy_shard_reference,
+)
+from tilewright_kernels.rows.divergences import jsd, jsd_reference, kl_div, kl_div_reference
+from tilewright_kernels.rows.dropout import dropout, dropout_reference
+from tilewright_kernels.rows.embedding import embedding, embedding_reference
 from tilewright_kernels.rows.geglu import geglu, geglu_reference
+from tilewright_kernels.rows.group_norm import group_norm, group_norm_reference
 from tilewright_kernels.rows.layer_norm import layer_norm, layer_norm_reference
 from tilewright_kernels.rows.rms_norm import (
     add_rms_norm,
@@ -119,21 +128,35 @@ __all__ = [
     "attention_with_kv_cache_reference",
     "combine",
     "combine_reference",
+    "cross_entropy",
+    "cross_entropy_reference",
+    "cross_entropy_shard",
+    "cross_entropy_shard_reference",
     "cumsum",
     "cumsum_reference",
+    "dropout",
+    "dropout_reference",
+    "embedding",
+    "embedding_reference",
     "expert_order",
     "expert_order_reference",
     "expert_swiglu",
     "expert_swiglu_reference",
     "geglu",
     "geglu_reference",
+    "group_norm",
+    "group_norm_reference",
     "grouped_matmul",
     "grouped_matmul_reference",
     "grouped_swiglu",
     "histogram",
     "histogram_reference",
+    "jsd",
+    "jsd_reference",
     "k_grouped_matmul",
     "k_grouped_matmul_reference",
+    "kl_div",
+    "kl_div_reference",
     "layer_norm",
     "layer_norm_reference",
     "log_softmax",
