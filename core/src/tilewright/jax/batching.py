@@ -112,13 +112,21 @@ class Batch:
 
     def _launch(self, offsets: dict[str, int]) -> None:
         call = self.call
-        views = {name: moved(self.arrays[name], offset) for name, offset in offsets.items()}
+        views = {name: self._element(name, offset) for name, offset in offsets.items()}
         start(
             call.kernel,
             call.grid,
             [{**call.others, **views}[name] for name in call.kernel.arg_names],
             call.options,
             self.stream,
+        )
+
+    def _element(self, name: str, offset: int) -> ArrayView:
+        """Return the array of one element of the batch, without the batch's axes."""
+        view = moved(self.arrays[name], offset)
+        shape = view.shape[len(view.shape) - self.ranks[name] :]
+        return ArrayView(
+            view.owner, view.pointer, view.dtype, shape, contiguous_strides(shape), view.device
         )
 
     def _launch_at_once(self, count: int) -> None:

@@ -14,6 +14,7 @@ from tilewright.jax.derivative_launch import PositionalDerivative
 from tilewright.runtime.arguments.array_protocols import XLA_PLATFORMS, ArrayView
 from tilewright.runtime.arguments.dlpack import contiguous_strides
 from tilewright.runtime.arguments.dtypes import dtype_text
+from tilewright.runtime.derivatives.derivative_kernel import DerivativeKernel
 from tilewright.runtime.launch.grid import grid_of
 from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.storage.cache_keys import UnstableError, digest, stable_text
@@ -63,7 +64,7 @@ calls: dict[str, KernelCall] = {}
 
 
 def call(
-    kernel: JITFunction,
+    kernel: JITFunction | DerivativeKernel,
     /,
     *args: Any,
     grid: Any,
@@ -78,6 +79,8 @@ def call(
     Arrays do not change: what the kernel stores to are new ones.
 
     Args:
+        kernel: made by ``jit``, or a derivative of one, by ``vjp`` or ``jvp``, whose own arguments
+            (``d_x``) are given by name.
         args: the arguments of all parameters but those in ``out``, in order; arrays are passed as
             pointers to their elements, row by row, numbers as they are.
         grid: as in a launch, of one to three extents or a function of the arguments that are no
@@ -99,10 +102,17 @@ def call(
         LaunchError: arguments are missing or too many, or the kernel stores to an array that is
             neither in ``out`` nor in ``inout``.
         LaunchError: JAX computes on something else than CPUs and GPUs.
-        TypeError: the kernel was not made by ``jit``.
+        TypeError: the kernel was not made by ``jit``, ``vjp`` or ``jvp``.
         ImportError: JAX is not installed.
     """
     jax = _jax()
+    if isinstance(kernel, DerivativeKernel):
+        if differentiable:
+            raise TypeError(
+                f"{kernel.__name__}: differentiable= is for kernels made by jit, not for their "
+                "derivatives: wrap the call by jax.custom_vjp"
+            )
+        return _call_of_derivative(kernel, args, grid, out, inout, keywords)
     if not isinstance(kernel, JITFunction):
         raise TypeError(
             f"tilewright.jax.call takes a kernel made by jit, not a {type(kernel).__name__}: give "
@@ -110,13 +120,7 @@ def call(
         )
     bound, options = _bind(kernel, args, out, keywords)
     arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
-    for name in inout:
-        if name not in arrays:
-            raise LaunchError(f"{kernel.__name__}: inout= names {name!r}, which is given no array")
-    shaped = {**out, **{name: arrays[name] for name in inout}}
-    results = {
-        name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()
-    }
+    results = _results(kernel, arrays, out, inout)
     if differentiable:
         wrt, kept = _names(differentiable), _names(saved)
         _check_differentiable(kernel, arrays, out, inout, wrt, kept)
@@ -124,6 +128,45 @@ def call(
     else:
         found = _launched(kernel, bound, results, grid, options)
     return found[0] if len(results) == 1 else tuple(found)
+
+
+def _call_of_derivative(
+    kernel: DerivativeKernel,
+    args: Sequence[Any],
+    grid: Any,
+    out: Mapping[str, Any],
+    inout: Sequence[str],
+    keywords: Mapping[str, Any],
+) -> Any:
+    """Call a kernel that ``vjp`` or ``jvp`` returns; its own arguments are given by name."""
+    jax = _jax()
+    positional = PositionalDerivative(kernel)
+    bound, options = _bind(positional, args, out, keywords)
+    arrays = {name: value for name, value in bound.items() if _is_array(jax, value)}
+    results = _results(positional, arrays, out, inout)
+    found = _launched(positional, bound, results, grid, options)
+    return found[0] if len(results) == 1 else tuple(found)
+
+
+def _results(
+    kernel: JITFunction | PositionalDerivative,
+    arrays: Mapping[str, Any],
+    out: Mapping[str, Any],
+    inout: Sequence[str],
+) -> dict[str, Any]:
+    """Return parameter -> shape and type of the arrays that go out.
+
+    Raises:
+        LaunchError: ``inout`` names what is no array.
+    """
+    jax = _jax()
+    for name in inout:
+        if name not in arrays:
+            raise LaunchError(f"{kernel.__name__}: inout= names {name!r}, which is given no array")
+    shaped = {**out, **{name: arrays[name] for name in inout}}
+    return {
+        name: jax.ShapeDtypeStruct(tuple(each.shape), each.dtype) for name, each in shaped.items()
+    }
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -218,7 +261,10 @@ def _launched(
 
 
 def _bind(
-    kernel: JITFunction, args: Sequence[Any], out: Mapping[str, Any], keywords: Mapping[str, Any]
+    kernel: JITFunction | PositionalDerivative,
+    args: Sequence[Any],
+    out: Mapping[str, Any],
+    keywords: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(parameter -> value of those not in ``out``, options)."""
     name = kernel.__name__

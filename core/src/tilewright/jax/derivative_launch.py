@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -24,12 +25,22 @@ from tilewright.runtime.launch.jit import jit
 UNSIGNED: Final = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 
 
+@dataclass(frozen=True)
+class _OwnParameter:
+    """A parameter that a derivative adds to those of its kernel."""
+
+    name: str
+    has_default: bool = False
+    default: Any = None
+
+
 class PositionalDerivative:
     """A derivative that takes its own arguments, and its base's, after the innermost kernel's.
 
     Attributes:
         kernel: the derivative.
         arg_names: the kernel's parameters, then those of the derivative, then memory.
+        params: the kernel's parameters, with their defaults, and those of the derivative.
         cache_key: identifies its code.
     """
 
@@ -45,6 +56,8 @@ class PositionalDerivative:
         while isinstance(innermost, DerivativeKernel):
             innermost = innermost.base_kernel
         self._count = len(innermost.arg_names)
+        own = kernel.arg_names[self._count :]
+        self.params = [*innermost.params, *(_OwnParameter(name) for name in own)]
         self.__name__ = kernel.__name__
         self.cache_key = _key_of(kernel)
 

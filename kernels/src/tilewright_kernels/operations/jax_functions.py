@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,18 +12,45 @@ import jax.numpy as jnp
 import numpy as np
 
 import tilewright.jax
-from tilewright_kernels.operations.frameworks import JAX
 from tilewright_kernels.operations.operation import Operation
-from tilewright_kernels.operations.parameters import Array
+from tilewright_kernels.operations.parameters import Array, Arrays
+
+
+class _Memory:
+    """Elements that kernels make; None before the first launch that stores to them."""
+
+    def __init__(self) -> None:
+        self.elements: Any = None
 
 
 class _Cell:
-    """An array that kernels make: a shape, and after a launch the elements."""
+    """An array that kernels make: a shape, and after a launch the elements.
 
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
+    Cells of several shapes may share their memory.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: Any, memory: _Memory | None = None) -> None:
         self.shape, self.dtype = tuple(shape), jnp.dtype(dtype)
-        self.ndim = len(self.shape)
-        self.elements: Any = None
+        self.ndim, self.size = len(self.shape), math.prod(self.shape)
+        self._memory = _Memory() if memory is None else memory
+
+    @property
+    def elements(self) -> Any:
+        """The elements in this shape; None where no launch has stored any."""
+        found = self._memory.elements
+        return None if found is None else found.reshape(self.shape)
+
+    def store(self, elements: Any) -> None:
+        """Set the elements."""
+        self._memory.elements = elements
+
+    def reshape(self, *shape: Any) -> _Cell:
+        """Return a cell of another shape on the same memory."""
+        extents = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        if -1 in extents:
+            known = math.prod(each for each in extents if each != -1)
+            extents[extents.index(-1)] = self.size // known if known else 0
+        return _Cell(extents, self.dtype, self._memory)
 
 
 class _TracingLauncher:
@@ -33,7 +61,7 @@ class _TracingLauncher:
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> _Cell:
         cell = _Cell(shape, dtype)
-        cell.elements = jnp.zeros(cell.shape, cell.dtype)
+        cell.store(jnp.zeros(cell.shape, cell.dtype))
         return cell
 
     def __call__(
@@ -41,53 +69,62 @@ class _TracingLauncher:
     ) -> None:
         named = dict(zip(kernel.arg_names, arguments, strict=False)) | keywords
         cells = {name: each for name, each in named.items() if isinstance(each, _Cell)}
-        out = {name: each for name, each in cells.items() if each.elements is None}
+        out = {
+            name: jax.ShapeDtypeStruct(each.shape, each.dtype)
+            for name, each in cells.items()
+            if each.elements is None
+        }
         for name in cells.keys() - out.keys():
             named[name] = cells[name].elements
         found = tilewright.jax.call(
             kernel,
             grid=grid,
-            out={name: jax.ShapeDtypeStruct(each.shape, each.dtype) for name, each in out.items()},
+            out=out,
             inout=updates,
             **{name: each for name, each in named.items() if name not in out},
         )
         made = found if isinstance(found, tuple) else (found,)
         for name, elements in zip([*out, *updates], made, strict=True):
-            cells[name].elements = elements
+            cells[name].store(elements)
 
 
 def call(operation: Operation, arguments: Sequence[Any], out: Any) -> tuple[Any, ...]:
     """Compute the results of an operation on arrays, but the residuals.
 
     Raises:
-        TypeError: ``out`` is given.
+        TypeError: ``out`` is given, or the operation changes its arguments.
     """
-    if out is not None:
-        raise TypeError(f"{operation.name}: arrays of JAX do not change: out= takes none")
+    if out is not None or any(each.is_mutated for each in operation.parameters):
+        raise TypeError(
+            f"{operation.name}: arrays of JAX do not change: call functions that return new "
+            "arrays, without out="
+        )
     values = dict(zip((each.name for each in operation.parameters), arguments, strict=True))
-    names = tuple(each.name for each in operation.parameters if each.kind is Array)
+    names = [each.name for each in operation.parameters if each.kind in (Array, Arrays)]
     settings = {name: value for name, value in values.items() if name not in names}
     arrays = {name: values[name] for name in names}
 
     def compute(given: Mapping[str, Any]) -> tuple[Any, ...]:
-        return _launched(operation, {**settings, **given}, with_residuals=False)
+        results = _launched(operation, {**settings, **given}, with_residuals=False)
+        return operation.without_residuals(results)
 
     def forward(given: Mapping[str, Any]) -> tuple[Any, Any]:
         results = _launched(operation, {**settings, **given}, with_residuals=True)
         named = {**given, **dict(zip(operation.results, results, strict=True))}
-        return _without_residuals(operation, results), (
-            {name: named[name] for name in operation.saved},
-            given,
-        )
+        saved = {name: named[name] for name in operation.saved}
+        return operation.without_residuals(results), (saved, given)
 
     def backward(kept: Any, cotangents: tuple[Any, ...]) -> tuple[Any]:
         saved, given = kept
         if operation.gradients is None:
-            raise TypeError(f"{operation.name} has no gradient")
-        needed = frozenset(name for name, each in given.items() if each is not None)
+            raise TypeError(
+                f"{operation.name} has no gradient: apply jax.lax.stop_gradient to its arguments, "
+                "or differentiate within tilewright_kernels.use_references()"
+            )
+        needed = frozenset(name for name, each in given.items() if _has_gradient(each))
         space = SimpleNamespace(**saved, **settings, needed=needed)
         found = operation.gradients(space, *cotangents)
-        return ({name: _cotangent(each, found.get(name)) for name, each in given.items()},)
+        return ({name: _cotangents(each, found.get(name)) for name, each in given.items()},)
 
     computed = jax.custom_vjp(compute)
     computed.defvjp(forward, backward)
@@ -95,33 +132,34 @@ def call(operation: Operation, arguments: Sequence[Any], out: Any) -> tuple[Any,
     return found
 
 
-def _cotangent(primal: Any, found: Any) -> Any:
-    if primal is None or found is not None:
-        return found
-    if jnp.issubdtype(primal.dtype, jnp.floating):
+def _has_gradient(value: Any) -> bool:
+    arrays = value if isinstance(value, (list, tuple)) else [value]
+    return any(each is not None and jnp.issubdtype(each.dtype, jnp.floating) for each in arrays)
+
+
+def _cotangents(primal: Any, found: Any) -> Any:
+    """Return the cotangent of an argument, in its structure."""
+    if primal is None:
+        return None
+    if isinstance(primal, (list, tuple)):
+        each = [None] * len(primal) if found is None else found
+        return type(primal)(map(_cotangents, primal, each))
+    if not jnp.issubdtype(primal.dtype, jnp.floating):
+        return np.zeros(primal.shape, jax.dtypes.float0)
+    if found is None:
         return jnp.zeros_like(primal)
-    return np.zeros(primal.shape, jax.dtypes.float0)
+    return found.reshape(primal.shape).astype(primal.dtype)
 
 
 def _launched(
     operation: Operation, values: Mapping[str, Any], *, with_residuals: bool
-) -> tuple[Any, ...]:
+) -> list[Any]:
+    """Return all results; None for those that are not asked for."""
     arguments = [values[each.name] for each in operation.parameters]
+    omitted = () if with_residuals else operation.residuals
     cells = [
-        _Cell(each.shape, each.dtype)
-        for each in operation.shapes(lambda shape, dtype: JAX.empty(shape, dtype, None), *arguments)
+        None if each is None or name in omitted else each
+        for name, each in zip(operation.results, operation.shapes(_Cell, *arguments), strict=True)
     ]
-    given = [
-        None if name in operation.residuals and not with_residuals else cell
-        for name, cell in zip(operation.results, cells, strict=True)
-    ]
-    operation.launch(_TracingLauncher(), *given, *arguments)
-    return tuple(each.elements for each in given if each is not None)
-
-
-def _without_residuals(operation: Operation, results: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(
-        each
-        for name, each in zip(operation.results, results, strict=True)
-        if name not in operation.residuals
-    )
+    operation.launch(_TracingLauncher(), *cells, *arguments)
+    return [None if each is None else each.elements for each in cells]
