@@ -102,6 +102,35 @@ def test_signs_are_read_off_saved_results(activation: Any, is_read: bool, backen
     np.testing.assert_allclose(d_b, a.T @ d_x, rtol=1e-4, atol=1e-4)
 
 
+@tw.jit
+def scaled(x_ptr, y_ptr, ACTIVATION: tl.constexpr):
+    lanes = tl.arange(0, 8)
+    y = ACTIVATION(tl.dot(tl.load(x_ptr + lanes[:, None] * 8 + lanes[None, :]), identity(lanes)))
+    tl.store(y_ptr + lanes[:, None] * 8 + lanes[None, :], y.to(tl.float16))
+
+
+@tw.jit
+def identity(lanes):
+    return (lanes[:, None] == lanes[None, :]).to(tl.float32)
+
+
+@tw.jit
+def leaky_of_negative(x):
+    return tl.where(x < 0, 0.25 * x, x)
+
+
+@pytest.mark.parametrize("activation", [leaky, leaky_of_negative])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_signs_are_read_off_results_that_round_to_zero(activation: Any, backend: Any) -> None:
+    x = np.diag([-1e-9, 1e-9, 0.0, -1e-30, 2.0, -3.0, -1e-7, -1.0]).astype(np.float32)
+    y, d_y, d_x = np.empty_like(x, np.float16), np.ones_like(x), np.empty_like(x)
+    adjoint = tw.vjp(scaled, outputs="y_ptr", wrt="x_ptr", saved="y_ptr")
+    with tw.backend(backend):
+        scaled[1,](x, y, ACTIVATION=activation)
+        adjoint[1,](x, y, ACTIVATION=activation, d_y_ptr=d_y.astype(np.float16), d_x_ptr=d_x)
+    np.testing.assert_array_equal(d_x, np.where(x >= 0, 1, 0.25))
+
+
 def test_the_cotangent_of_a_matmul_is_kept_where_it_is_computed_from_two_tiles() -> None:
     m, n, k = SIZES
     a, b, c = (np.zeros(size, np.float16) for size in ((m, k), (k, n), (m, n)))

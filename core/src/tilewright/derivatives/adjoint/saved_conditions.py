@@ -1,14 +1,16 @@
 """Conditions that are read off a saved output: the sign of what an activation was taken of.
 
 Leaky ReLU is ``where(x >= 0, x, 0.01 * x)``: its result has the sign of x, which its derivative
-depends on. So x, the result of a matmul perhaps, is not computed again. A result that rounds to
-zero counts as zero.
+depends on. So x, the result of a matmul perhaps, is not computed again. A negative result that
+rounds to zero is a negative zero.
 """
 
 from __future__ import annotations
 
+from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cmp, Select
+from tilewright.ir.types import IntType, bit_width, element_type, with_element
 from tilewright.passes.rewriter import constant_of
 
 #: Comparisons with zero that hold of a choice's result where they hold of x, if the choice is
@@ -39,6 +41,24 @@ def saved_condition(operation: Operation) -> Cmp | None:
     return condition if is_kept else None
 
 
+def condition_on(b: Builder, result: Value, predicate: str) -> Value:
+    """Return whether a comparison with zero holds of x, of which a choice has the sign.
+
+    Args:
+        result: the choice's result, as it was saved.
+        predicate: of a comparison that :func:`saved_condition` found.
+    """
+    zero = b.constant_like(result.type, 0.0)
+    if predicate in ("gt", "le"):
+        return b.cmp(result, zero, predicate=predicate)
+    # a negative zero is what a negative x rounded to
+    type_ = with_element(result.type, IntType(bit_width(element_type(result.type))))
+    bits = b.bitcast(result, result=type_)
+    has_sign = b.cmp(bits, b.constant_like(type_, 0), predicate=predicate)
+    is_number = b.cmp(result, zero, predicate="ge" if predicate == "ge" else "le")
+    return b.and_(has_sign, is_number)
+
+
 def _is_positive_multiple(value: Value, x: Value) -> bool:
     if value is x:
         return True
@@ -50,4 +70,4 @@ def _is_positive_multiple(value: Value, x: Value) -> bool:
     return factor is not None and factor > 0
 
 
-__all__ = ["saved_condition"]
+__all__ = ["condition_on", "saved_condition"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from tilewright.derivatives.adjoint.saved_conditions import saved_condition
+from tilewright.derivatives.adjoint.saved_conditions import condition_on, saved_condition
 from tilewright.derivatives.analysis.memory_effects import MemoryEffects
 from tilewright.derivatives.cotangent_types import is_float
 from tilewright.ir.builder import Builder
@@ -77,8 +77,7 @@ def _read(region: Region, store: Store | DescriptorStore, found: dict[Value, Val
         found[value] = loaded if loaded.type is value.type else b.cast(loaded, result=value.type)
     if condition is not None:
         result = found[origin.results[0]]
-        zero = b.constant_like(result.type, 0.0)
-        found[condition.result] = b.cmp(result, zero, predicate=condition.predicate)
+        found[condition.result] = condition_on(b, result, condition.predicate)
 
 
 def _is_observed_as_stored(store: Store | DescriptorStore, values: list[Value]) -> bool:
