@@ -12,9 +12,9 @@ def is_float(value: Value) -> bool:
 
 
 def cotangent_type(type_: Type) -> Type:
-    """Return the type of a float's tangents and cotangents: f32 where it is narrower.
+    """Return the type of a float's tangents and cotangents, and of sums of them.
 
-    Sums of many narrow cotangents would lose digits.
+    It is f32 where the float is narrower: sums of many narrow cotangents would lose digits.
     """
     element = element_type(type_)
     if isinstance(element, FloatType) and bit_width(element) < 32:

@@ -32,6 +32,36 @@ class PackedCall(NamedTuple):
     floats: list[float]
     text: str
 
+    def named(self) -> dict[str, Any]:
+        """Return the arguments by name."""
+        return unpack(*self)
+
+
+class BackwardCall(NamedTuple):
+    """The arguments of a backward pass, as its operator takes them.
+
+    Attributes:
+        tensors, integers, floats, text: the call of the forward pass.
+        saved: the outputs that were kept.
+        cotangents: those of the outputs ``given``.
+        given: outputs that have a cotangent.
+        wanted: inputs whose gradients are wanted.
+    """
+
+    tensors: list[torch.Tensor]
+    integers: list[Any]
+    floats: list[float]
+    text: str
+    saved: list[torch.Tensor]
+    cotangents: list[torch.Tensor]
+    given: list[str]
+    wanted: list[str]
+
+    @property
+    def call(self) -> PackedCall:
+        """The call of the forward pass."""
+        return PackedCall(*self[:4])
+
 
 def pack(named: Mapping[str, Any], constants: Container[str]) -> PackedCall:
     """Pack arguments by name. ``torch.compile`` traces this function.

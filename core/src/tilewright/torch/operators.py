@@ -12,7 +12,7 @@ import torch
 
 from tilewright.errors import LaunchError
 from tilewright.torch import second_derivatives
-from tilewright.torch.call_layout import tensor_names, unpack
+from tilewright.torch.call_layout import BackwardCall, PackedCall, tensor_names
 from tilewright.torch.gradient_memory import (
     GradientMemory,
     gradient_like,
@@ -78,9 +78,9 @@ class KernelOperators:
 
     # -- the kernel
 
-    def _launch(self, tensors: Any, integers: Any, floats: Any, text: str) -> list[torch.Tensor]:
+    def _launch(self, *packed: Any) -> list[torch.Tensor]:
         function = self._function
-        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
+        named = {**function.fixed, **PackedCall(*packed).named()}
         outputs = make_outputs(function.outputs, named)
         compiled = function.kernel[function.grid](**named, **outputs)
         for parameter in getattr(compiled, "parameters", ()):
@@ -92,9 +92,9 @@ class KernelOperators:
                 )
         return list(outputs.values())
 
-    def _outputs(self, tensors: Any, integers: Any, floats: Any, text: str) -> list[torch.Tensor]:
+    def _outputs(self, *packed: Any) -> list[torch.Tensor]:
         function = self._function
-        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
+        named = {**function.fixed, **PackedCall(*packed).named()}
         return list(make_outputs(function.outputs, named).values())
 
     # -- its gradient
@@ -143,31 +143,23 @@ class KernelOperators:
         gradients = [found.get(name) for name in names]
         return gradients, no_gradient(integers), no_gradient(floats), None
 
-    def _launch_adjoint(
-        self,
-        tensors: Any,
-        integers: Any,
-        floats: Any,
-        text: str,
-        saved: Any,
-        cotangents: Any,
-        given: list[str],
-        wanted: list[str],
-    ) -> list[torch.Tensor]:
-        function = self._function
-        named = {**function.fixed, **unpack(tensors, integers, floats, text)}
-        kept = dict(zip(function.saved, saved, strict=True))
+    def _launch_adjoint(self, *packed: Any) -> list[torch.Tensor]:
+        function, backward = self._function, BackwardCall(*packed)
+        call, given, wanted = backward.call, backward.given, backward.wanted
+        named = {**function.fixed, **call.named()}
+        kept = dict(zip(function.saved, backward.saved, strict=True))
         # the adjoint reads no other outputs: memory of their layout stands for them
         outputs = {**make_outputs(function.unsaved, named), **kept}
         own: dict[str, torch.Tensor] = {}
-        for name, cotangent in zip(given, cotangents, strict=True):
+        for name, cotangent in zip(given, backward.cotangents, strict=True):
             own[f"d_{name}"] = with_layout_of(cotangent, outputs[name])
         memory = {name: GradientMemory(name, named[name]) for name in wanted}
         accumulate = any(gradient.accumulates for gradient in memory.values())
         adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
         if not accumulate and any(is_narrow(named[name].dtype) for name in wanted):
-            layouts = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in tensors])
-            key = tuple(given), tuple(wanted), tuple(integers), tuple(floats), text, layouts
+            layouts = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in call.tensors])
+            numbers = tuple(call.integers), tuple(call.floats)
+            key = tuple(given), tuple(wanted), *numbers, call.text, layouts
             stored = self._stored.get(key)
             if stored is None:
                 launched = {**named, **outputs, **own}
@@ -186,19 +178,10 @@ class KernelOperators:
         adjoint[function.grid](**named, **outputs, **own)
         return [gradient.gradient() for gradient in memory.values()]
 
-    def _gradients(
-        self,
-        tensors: Any,
-        integers: Any,
-        floats: Any,
-        text: str,
-        saved: Any,
-        cotangents: Any,
-        given: list[str],
-        wanted: list[str],
-    ) -> list[torch.Tensor]:
-        named = unpack(tensors, integers, floats, text)
-        return [gradient_like(named[name]) for name in wanted]
+    def _gradients(self, *packed: Any) -> list[torch.Tensor]:
+        backward = BackwardCall(*packed)
+        named = backward.call.named()
+        return [gradient_like(named[name]) for name in backward.wanted]
 
 
 def _is_tensor(value: Any) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from tilewright.derivatives.cotangent_types import cotangent_type
 from tilewright.derivatives.tile_memory import tile_at
 from tilewright.derivatives.tiling.grid_dependence import (
     add_dependent,
@@ -39,7 +40,6 @@ from tilewright.derivatives.tiling.partial_sums import (
     addend,
     address_of,
     replaced_operations,
-    sum_type,
     write_total,
 )
 from tilewright.derivatives.tiling.scratch_tiles import (
@@ -152,7 +152,7 @@ class _Coarsening:
         """Return the kernel that stores each program's sums, and the one that adds them up."""
         function, places = self._copy("coarsened")
         bases = [
-            add_scratch(function, element_type(sum_type(addend(addition).type)), "partial")
+            add_scratch(function, element_type(cotangent_type(addend(addition).type)), "partial")
             for addition in self.additions
         ]
         b, _, totals = self._loop(function, places)
@@ -201,7 +201,7 @@ class _Coarsening:
         b, mapping = self._start(new, places)
         first, count = b.program_id(axis=self.axis), b.num_programs(axis=self.axis)
         values = [addend(addition) for addition in self.additions]
-        zeros = [b.constant_like(sum_type(value.type), 0.0) for value in values]
+        zeros = [b.constant_like(cotangent_type(value.type), 0.0) for value in values]
         body = Region([I32, *(value.type for value in zeros)], ["place"])
         with b.at_region(body):
             place, *totals = body.arguments

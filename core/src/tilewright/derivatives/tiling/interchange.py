@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tilewright.derivatives.cotangent_types import cotangent_type
 from tilewright.derivatives.tiling.grid_dependence import (
     add_dependent,
     depends,
@@ -49,7 +50,6 @@ from tilewright.derivatives.tiling.partial_sums import (
     addend,
     address_of,
     replaced_operations,
-    sum_type,
     write_total,
 )
 from tilewright.ir.builder import Builder
@@ -221,7 +221,7 @@ class _Interchange:
         self._carry(number, dependent=False)
         self._emit(loop.body, dependent=False)
         values = [addend(addition) for addition in self.additions]
-        zeros = [b.constant_like(sum_type(value.type), 0.0) for value in values]
+        zeros = [b.constant_like(cotangent_type(value.type), 0.0) for value in values]
         body = Region([I32, *(value.type for value in zeros)], ["program"])
         with b.at_region(body):
             place, *totals = body.arguments

@@ -10,7 +10,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.ops.arithmetic import Cast
 from tilewright.ir.ops.linear import Dot
 from tilewright.ir.ops.memory import AtomicRmw, DescriptorReduce
-from tilewright.ir.types import F32, FloatType, Type, bit_width, element_type, with_element
+from tilewright.ir.types import FloatType, bit_width, element_type
 from tilewright.passes.rewriter import constant_of
 
 
@@ -38,14 +38,6 @@ def replaced_operations(additions: Sequence[Addition]) -> set[Operation]:
 def address_of(addition: Addition) -> list[Value]:
     """Return the operands that say where to add: the address, offsets, the mask."""
     return [value for value in addition.operands if value is not addition.value]
-
-
-def sum_type(type_: Type) -> Type:
-    """Return the type in which values of a type are summed: f32 for narrower floats."""
-    element = element_type(type_)
-    if isinstance(element, FloatType) and bit_width(element) < bit_width(F32):
-        return with_element(type_, F32)
-    return type_
 
 
 def add_up(b: Builder, totals: Sequence[Value], values: Sequence[Value]) -> list[Value]:
@@ -102,4 +94,4 @@ def write_total(
         b.descriptor_reduce(descriptor, offsets=offsets, value=total, kind="add")
 
 
-__all__ = ["add_up", "addend", "address_of", "replaced_operations", "sum_type", "write_total"]
+__all__ = ["add_up", "addend", "address_of", "replaced_operations", "write_total"]
