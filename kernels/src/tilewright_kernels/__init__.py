@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright_kernels.attention.attention import attention, attention_reference
+from tilewright_kernels.attention.attention import attention
 from tilewright_kernels.attention.kv_cache import (
     attention_with_kv_cache,
     attention_with_kv_cache_reference,
@@ -13,7 +13,11 @@ from tilewright_kernels.attention.merge import (
     merge_attention_parts,
     merge_attention_parts_reference,
 )
-from tilewright_kernels.attention.varlen import attention_varlen, attention_varlen_reference
+from tilewright_kernels.attention.reference import (
+    attention_reference,
+    attention_varlen_reference,
+)
+from tilewright_kernels.attention.varlen import attention_varlen
 from tilewright_kernels.experts.expert_order import (
     ExpertOrder,
     expert_order,

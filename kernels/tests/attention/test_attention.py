@@ -12,6 +12,9 @@ from checks import (
 
 import tilewright as tw
 import tilewright_kernels as tk
+from tilewright.testing import exact_mode
+from tilewright_kernels.attention import operations
+from tilewright_kernels.attention.blocks import AttentionBlocks
 from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_BACKWARD, ATTENTION_LSE
 
 #: batch, rows, rows of k, heads, heads of k, dims, dims of v -> settings
@@ -143,6 +146,39 @@ def test_attention_is_an_operator_of_torch():
     pytest.importorskip("torch")
     given = [each.astype(np.float32) for each in arrays((1, 20, 20, 2, 1, 16, 16)).values()]
     check_operator(ATTENTION_LSE, *given, scale=0.3, right=0)
+
+
+def test_references_take_the_place_of_kernels():
+    given = arrays((1, 8, 8, 2, 1, 16, 16))
+    out, lse = tk.attention_reference(**given, causal=True, return_lse=True)
+    with tk.use_references():
+        np.testing.assert_array_equal(tk.attention(**given, causal=True), out)
+        np.testing.assert_array_equal(tk.attention(**given, causal=True, return_lse=True)[1], lse)
+        with pytest.raises(TypeError, match="references cannot call"):
+            tk.attention(**given, mask=prefix)
+
+
+@pytest.mark.full
+def test_block_sizes_and_caches_are_one_algebra(monkeypatch):
+    rng = np.random.default_rng(0)
+    q, k, v = (
+        rng.integers(0, 2**31, (1, 40, 2, 16)).astype(np.int32).view(np.float32) for _ in range(3)
+    )
+    settings = {"causal": True, "softmax_scale": 0.25}
+    lengths, table = np.array([40], np.int32), np.arange(5, dtype=np.int32)[None]
+    found = []
+    with exact_mode():
+        for m, n in ((16, 16), (64, 32)):
+            blocks = AttentionBlocks(m, n, 1, 1)
+            monkeypatch.setattr(operations, "forward_blocks", lambda *_, blocks=blocks: blocks)
+            found.append(tk.attention(q, k, v, **settings))
+        pages = [each.reshape(5, 8, 2, 16) for each in (k, v)]
+        found.append(
+            tk.attention_with_kv_cache(q, *pages, lengths, table, num_splits=3, **settings)
+        )
+    for each in found:
+        np.testing.assert_array_equal(each.view(np.int32), found[0].view(np.int32))
+    assert np.unique(found[0].view(np.int32)).size == q.size
 
 
 @pytest.mark.parametrize(

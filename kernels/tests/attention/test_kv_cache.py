@@ -81,6 +81,25 @@ def test_latent_caches_equal_the_formula(parts):
     )  # fmt: skip
 
 
+def test_bits_of_a_sequence_do_not_depend_on_the_batch():
+    given = {
+        name: each.astype(np.float32) if each.dtype == np.float64 else each
+        for name, each in arrays(1, 16).items()
+    }
+    whole = tk.attention_with_kv_cache(**given, invariant=True)
+    for name in ("q", "cache_seqlens", "page_table"):
+        given[name] = given[name][1:2]
+    alone = tk.attention_with_kv_cache(**given, invariant=True)
+    np.testing.assert_array_equal(whole[1:2], alone)
+
+
+def test_references_take_the_place_of_kernels():
+    given = arrays(1, 16)
+    found = tk.attention_with_kv_cache_reference(**given)
+    with tk.use_references():
+        np.testing.assert_array_equal(tk.attention_with_kv_cache(**given), found)
+
+
 def test_parts_are_merged():
     rng = np.random.default_rng(3)
     given = {

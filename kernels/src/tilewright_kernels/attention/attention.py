@@ -2,67 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-import array_api_compat
 
 from tilewright_kernels.attention.heads import checked
 from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_LSE
 
 _NO_WINDOW = (-1, -1)
-
-
-def attention_reference(
-    q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
-    window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
-    *, sinks: Any = None, bias: Any = None, mask: Any = None, return_lse: bool = False,
-) -> Any:  # fmt: skip
-    """Return the plain formula of :func:`attention`, in the types of q.
-
-    ``mask`` is an array that is broadcast against (batch, heads, rows of q, rows of k).
-    """
-    xp = array_api_compat.array_namespace(q, k, v)
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    group = q.shape[2] // k.shape[2]
-    keys, values = (
-        xp.permute_dims(xp.repeat(each, group, axis=2), (0, 2, 1, 3)) for each in (k, v)
-    )
-    scores = xp.permute_dims(q, (0, 2, 1, 3)) @ xp.permute_dims(keys, (0, 1, 3, 2)) * scale
-    if softcap > 0:
-        scores = softcap * xp.tanh(scores / softcap)
-    device = array_api_compat.device(q)
-    rows = xp.arange(q.shape[1], device=device)[:, None] + (k.shape[1] - q.shape[1])
-    columns = xp.arange(k.shape[1], device=device)[None, :]
-    if alibi_slopes is not None:
-        distance = xp.astype(xp.abs(rows - columns), scores.dtype)
-        slopes = alibi_slopes if len(alibi_slopes.shape) == 2 else alibi_slopes[None, :]
-        scores = scores - slopes[:, :, None, None] * distance
-    if bias is not None:
-        scores = scores + bias
-    left, right = window_size[0], 0 if causal else window_size[1]
-    kept = columns == columns + 0 * rows
-    if left >= 0:
-        kept = kept & (columns >= rows - left)
-    if right >= 0:
-        kept = kept & (columns <= rows + right)
-    if mask is not None:
-        kept = kept & mask
-    lowest = xp.full((1,), -math.inf, dtype=scores.dtype, device=device)
-    scores = xp.where(kept, scores, lowest)
-    if sinks is not None:
-        sink = xp.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))
-        scores = xp.concat([scores, sink], axis=3)
-    if not scores.shape[3]:
-        highest = xp.zeros((*scores.shape[:3], 1), dtype=scores.dtype, device=device)
-    else:
-        highest = xp.max(scores, axis=3, keepdims=True)
-        highest = xp.where(xp.isinf(highest), xp.zeros_like(highest), highest)
-    weights = xp.exp(scores - highest)
-    total = xp.sum(weights, axis=3, keepdims=True)
-    out = weights[..., : k.shape[1]] @ values
-    out = xp.permute_dims(out / xp.where(total == 0, xp.ones_like(total), total), (0, 2, 1, 3))
-    return (out, (highest + xp.log(total))[..., 0]) if return_lse else out
 
 
 def attention(

@@ -7,11 +7,11 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
-from tilewright_kernels.attention.attention import attention_reference
 from tilewright_kernels.attention.blocks import decode_blocks, decode_parts, padded_head
 from tilewright_kernels.attention.decode_kernels import cached_attention_kernel
 from tilewright_kernels.attention.heads import head_strides, rows_of
 from tilewright_kernels.attention.merge import merge_parts
+from tilewright_kernels.attention.reference import attention_reference
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 
@@ -21,7 +21,7 @@ _NO_WINDOW = (-1, -1)
 def _shapes(
     make: Any, q: Any, k_cache: Any, v_cache: Any, cache_seqlens: Any, page_table: Any,
     sinks: Any, k_descale: Any, v_descale: Any, value_dims: int, scale: float, softcap: float,
-    left: int, right: int, num_splits: int,
+    left: int, right: int, num_splits: int, invariant: bool | None,
 ) -> tuple[Any, ...]:  # fmt: skip
     shape = (*q.shape[:-1], value_dims)
     return make(shape, q.dtype), make((q.shape[0], q.shape[2], q.shape[1]), "float32")
@@ -31,7 +31,7 @@ def _launch(
     run: Launcher, out: Any, lse: Any, q: Array, k_cache: Array, v_cache: Array | None,
     cache_seqlens: Array | None, page_table: Array | None, sinks: Array | None,
     k_descale: Array | None, v_descale: Array | None, value_dims: int, scale: float,
-    softcap: float, left: int, right: int, num_splits: int,
+    softcap: float, left: int, right: int, num_splits: int, invariant: bool | None = None,
 ) -> None:  # fmt: skip
     batch, n_q, heads, dims = q.shape
     if 0 in (batch, n_q, heads):
@@ -47,7 +47,10 @@ def _launch(
     device = device_of(q)
     blocks = decode_blocks(n_q * group, n_k, max(padded, padded_v), q.dtype.itemsize, page, device)
     across = tw.cdiv(n_q * group, blocks.m)
-    parts = num_splits or decode_parts(across * key_heads * batch, n_k, blocks.n, device)
+    parts = num_splits
+    if not parts:
+        work = across * key_heads * batch
+        parts = 1 if invariant else decode_parts(work, n_k, blocks.n, device)
     target, sums = (out, lse)
     if parts > 1:
         target = run.empty((parts, *out.shape), "float32")
@@ -70,12 +73,6 @@ def _launch(
     )  # fmt: skip
     if parts > 1:
         merge_parts(run, out, lse, target, sums)
-
-
-CACHED_ATTENTION = Operation(
-    "cached_attention", ("out", "lse"), _shapes, _launch, residuals=("lse",)
-)
-CACHED_ATTENTION_LSE = Operation("cached_attention_lse", ("out", "lse"), _shapes, _launch)
 
 
 def attention_with_kv_cache_reference(
@@ -118,12 +115,61 @@ def attention_with_kv_cache_reference(
     return (out, lse) if return_lse else out
 
 
+def mla_decode_reference(
+    q: Any, kv_cache: Any, value_dims: int, cache_seqlens: Any = None, page_table: Any = None,
+    softmax_scale: float | None = None, causal: bool = False, *, return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """Return the plain formula of :func:`mla_decode`, in the types of q."""
+    keys = kv_cache[:, :, None, :]
+    return attention_with_kv_cache_reference(
+        q, keys, keys[..., :value_dims], cache_seqlens, page_table, softmax_scale, causal,
+        return_lse=return_lse,
+    )  # fmt: skip
+
+
+def _by_formula(
+    q: Any, k_cache: Any, v_cache: Any, cache_seqlens: Any, page_table: Any, sinks: Any,
+    k_descale: Any, v_descale: Any, value_dims: int, scale: float, softcap: float,
+    left: int, right: int,
+) -> Any:  # fmt: skip
+    return attention_with_kv_cache_reference(
+        q, k_cache, k_cache[..., :value_dims] if v_cache is None else v_cache, cache_seqlens,
+        page_table, scale, False, (left, right), softcap, sinks=sinks,
+        k_descale=k_descale, v_descale=v_descale, return_lse=True,
+    )  # fmt: skip
+
+
+def _out_by_formula(
+    q: Any, k_cache: Any, v_cache: Any, cache_seqlens: Any, page_table: Any, sinks: Any,
+    k_descale: Any, v_descale: Any, value_dims: int, scale: float, softcap: float,
+    left: int, right: int,
+) -> Any:  # fmt: skip
+    out, _ = _by_formula(
+        q, k_cache, v_cache, cache_seqlens, page_table, sinks, k_descale, v_descale, value_dims,
+        scale, softcap, left, right,
+    )  # fmt: skip
+    return out
+
+
+CACHED_ATTENTION = Operation(
+    "cached_attention",
+    ("out", "lse"),
+    _shapes,
+    _launch,
+    residuals=("lse",),
+    reference=_out_by_formula,
+)
+CACHED_ATTENTION_LSE = Operation(
+    "cached_attention_lse", ("out", "lse"), _shapes, _launch, reference=_by_formula
+)
+
+
 def attention_with_kv_cache(
     q: Any, k_cache: Any, v_cache: Any, cache_seqlens: Any = None, page_table: Any = None,
     softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0, *, sinks: Any = None,
     k_descale: Any = None, v_descale: Any = None, num_splits: int = 0,
-    return_lse: bool = False, out: Any = None,
+    invariant: bool | None = None, return_lse: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
@@ -141,8 +187,9 @@ def attention_with_kv_cache(
         softmax_scale, causal, window_size, softcap, sinks: as in :func:`attention`.
         k_descale: of (batch, heads of k), of float32: factors of keys of 8 bits.
         v_descale: the same of values.
-        num_splits: parts of the keys; 0 chooses by the device and the shapes. With 1 the bits of a
-            sequence do not depend on the batch.
+        num_splits: parts of the keys; 0 chooses by the device and the shapes.
+        invariant: keep the keys in one part unless ``num_splits`` is given, so that the bits of a
+            sequence do not depend on the batch; None is the library's default.
         return_lse: return the logarithms of the sums of exponentials too.
         out: the array for the result; with ``return_lse`` the pair.
 
@@ -166,26 +213,14 @@ def attention_with_kv_cache(
     return operation(
         q, k_cache, v_cache, cache_seqlens, page_table, sinks, k_descale, v_descale,
         v_cache.shape[-1], float(scale), float(softcap), window_size[0],
-        0 if causal else window_size[1], int(num_splits), out=out,
-    )  # fmt: skip
-
-
-def mla_decode_reference(
-    q: Any, kv_cache: Any, value_dims: int, cache_seqlens: Any = None, page_table: Any = None,
-    softmax_scale: float | None = None, causal: bool = False, *, return_lse: bool = False,
-) -> Any:  # fmt: skip
-    """Return the plain formula of :func:`mla_decode`, in the types of q."""
-    keys = kv_cache[:, :, None, :]
-    return attention_with_kv_cache_reference(
-        q, keys, keys[..., :value_dims], cache_seqlens, page_table, softmax_scale, causal,
-        return_lse=return_lse,
+        0 if causal else window_size[1], int(num_splits), invariant, out=out,
     )  # fmt: skip
 
 
 def mla_decode(
     q: Any, kv_cache: Any, value_dims: int, cache_seqlens: Any = None, page_table: Any = None,
     softmax_scale: float | None = None, causal: bool = False, *, num_splits: int = 0,
-    return_lse: bool = False, out: Any = None,
+    invariant: bool | None = None, return_lse: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
     """Compute attention over a cache of latent vectors that all heads share.
 
@@ -199,8 +234,8 @@ def mla_decode(
             page, dims).
         value_dims: elements of a value, such as 512 of 576. Those after them are a power of two,
             from 16 on.
-        cache_seqlens, page_table, softmax_scale, causal, num_splits, return_lse, out: as in
-            :func:`attention_with_kv_cache`.
+        cache_seqlens, page_table, softmax_scale, causal, num_splits, invariant, return_lse, out: as
+            in :func:`attention_with_kv_cache`.
 
     Returns:
         An array of (batch, rows, heads, value_dims) and the type of q; with ``return_lse`` also
@@ -225,7 +260,7 @@ def mla_decode(
     operation = CACHED_ATTENTION_LSE if return_lse else CACHED_ATTENTION
     return operation(
         q, keys, None, cache_seqlens, page_table, None, None, None, value_dims, float(scale),
-        0.0, -1, 0 if causal else -1, int(num_splits), out=out,
+        0.0, -1, 0 if causal else -1, int(num_splits), invariant, out=out,
     )  # fmt: skip
 
 

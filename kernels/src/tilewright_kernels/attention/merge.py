@@ -36,9 +36,6 @@ def _launch(run: Launcher, out: Any, lse: Any, parts: Array, part_lse: Array) ->
         merge_parts(run, out, lse, rows_of(parts), rows_of(part_lse))
 
 
-MERGE = Operation("merge_attention_parts", ("out", "lse"), _shapes, _launch)
-
-
 def merge_attention_parts_reference(parts: Any, part_lse: Any) -> Any:
     """Return the plain formula of :func:`merge_attention_parts`."""
     xp = array_api_compat.array_namespace(parts, part_lse)
@@ -49,6 +46,15 @@ def merge_attention_parts_reference(parts: Any, part_lse: Any) -> Any:
     shares = weights / xp.where(total == 0, xp.ones_like(total), total)
     shares = xp.permute_dims(shares, (0, 1, 3, 2))[..., None]
     return xp.sum(parts * shares, axis=0), highest[0, ...] + xp.log(total)
+
+
+MERGE = Operation(
+    "merge_attention_parts",
+    ("out", "lse"),
+    _shapes,
+    _launch,
+    reference=merge_attention_parts_reference,
+)
 
 
 def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:

@@ -20,6 +20,7 @@ from tilewright_kernels.attention.blocks import (
 )
 from tilewright_kernels.attention.forward_kernel import attention_forward_kernel
 from tilewright_kernels.attention.heads import Extents, extents_of, head_strides, rows_of
+from tilewright_kernels.attention.reference import attention_by_formula
 from tilewright_kernels.operations import Array, Function, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 
@@ -91,10 +92,26 @@ def _launch(
     )  # fmt: skip
 
 
+def _out_by_formula(
+    q: Any, k: Any, v: Any, sinks: Any, alibi_slopes: Any, bias: Any,
+    cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
+    scale: float, softcap: float, left: int, right: int, mask: Any,
+) -> Any:  # fmt: skip
+    out, _ = attention_by_formula(
+        q, k, v, sinks, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k, max_q, max_k,
+        scale, softcap, left, right, mask,
+    )  # fmt: skip
+    return out
+
+
 #: Attention, and the logarithms of the row sums for the backward pass alone.
-ATTENTION = Operation("attention", ("out", "lse"), _shapes, _launch, residuals=("lse",))
+ATTENTION = Operation(
+    "attention", ("out", "lse"), _shapes, _launch, residuals=("lse",), reference=_out_by_formula
+)
 #: Attention with the logarithms of the row sums as a result.
-ATTENTION_LSE = Operation("attention_lse", ("out", "lse"), _shapes, _launch)
+ATTENTION_LSE = Operation(
+    "attention_lse", ("out", "lse"), _shapes, _launch, reference=attention_by_formula
+)
 
 
 def _backward_shapes(

@@ -4,37 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import array_api_compat
-
-from tilewright_kernels.attention.attention import attention_reference
 from tilewright_kernels.attention.heads import checked
 from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_LSE
 
 _NO_WINDOW = (-1, -1)
-
-
-def attention_varlen_reference(
-    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
-    max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float | None = None,
-    causal: bool = False, window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0,
-    alibi_slopes: Any = None, *, sinks: Any = None, return_lse: bool = False,
-) -> Any:  # fmt: skip
-    """Return the plain formula of :func:`attention_varlen`, in the types of q."""
-    xp = array_api_compat.array_namespace(q, k, v)
-    found = []
-    for sequence in range(cu_seqlens_q.shape[0] - 1):
-        rows = slice(int(cu_seqlens_q[sequence]), int(cu_seqlens_q[sequence + 1]))
-        columns = slice(int(cu_seqlens_k[sequence]), int(cu_seqlens_k[sequence + 1]))
-        slopes = alibi_slopes
-        if slopes is not None and len(slopes.shape) == 2:
-            slopes = slopes[sequence]
-        out, lse = attention_reference(
-            q[None, rows], k[None, columns], v[None, columns], softmax_scale, causal,
-            window_size, softcap, slopes, sinks=sinks, return_lse=True,
-        )  # fmt: skip
-        found.append((out[0, ...], lse[0, ...]))
-    out = xp.concat([each for each, _ in found], axis=0)
-    return (out, xp.concat([each for _, each in found], axis=1)) if return_lse else out
 
 
 def attention_varlen(
