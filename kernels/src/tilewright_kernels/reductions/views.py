@@ -200,11 +200,11 @@ def reduction_blocks(view: ReductionView, on_cpu: bool) -> Blocks:
     wide_kept = tw.next_power_of_2(max(kept.extent, 1))
     wide_reduced = tw.next_power_of_2(max(inner.extent, 1))
     if abs(inner.strides[0]) <= abs(kept.strides[0]) or kept.extent == 1:
-        block_reduced = min(wide_reduced, 1024 if on_cpu else 4096)
+        block_reduced = min(wide_reduced, 256 if on_cpu else 4096)
         block_kept = min(wide_kept, max(elements // block_reduced, 1), 1 if on_cpu else 64)
     else:
         block_kept = min(wide_kept, 1024 if on_cpu else 128)
-        block_reduced = min(wide_reduced, max(elements // block_kept, 1), 4 if on_cpu else 64)
+        block_reduced = min(wide_reduced, max(elements // block_kept, 1), 1 if on_cpu else 64)
     programs = view.kept[0].extent * tw.cdiv(kept.extent, block_kept)
     along = outer.extent if outer.extent > 1 else tw.cdiv(inner.extent, 2 * block_reduced)
     wanted = min(tw.cdiv(_PROGRAMS[on_cpu], max(programs, 1)), along, 1024)
