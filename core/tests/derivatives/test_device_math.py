@@ -213,7 +213,7 @@ def is_expanded_with_bits(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [n for n in differentiable() if n not in (*COARSE, *SLOW)])
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(12)
 def test_gradcheck_takes_functions_that_are_expanded_with_bits(name: str) -> None:
     """It keeps calls of what has a rule, as derivatives do."""
     if not is_expanded_with_bits(name):
