@@ -52,6 +52,7 @@ from tilewright_kernels.linear.packed_weights import (
 from tilewright_kernels.linear.quantize import quantize, quantize_reference
 from tilewright_kernels.linear.quantized_matmul import quantized_matmul, quantized_matmul_reference
 from tilewright_kernels.linear.scaled_matmul import scaled_matmul, scaled_matmul_reference
+from tilewright_kernels.models.hugging_face import apply_to
 from tilewright_kernels.operations.defaults import set_defaults, use_defaults, use_references
 from tilewright_kernels.operations.plans import Plan, PlanError, plan
 from tilewright_kernels.optimizers.adamw import adamw, adamw_reference
@@ -118,6 +119,7 @@ __all__ = [
     "adamw_reference",
     "add_rms_norm",
     "add_rms_norm_reference",
+    "apply_to",
     "argmax",
     "argmax_reference",
     "argmin",

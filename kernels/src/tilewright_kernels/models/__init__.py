@@ -1,0 +1,1 @@
+"""Kernels in models of other libraries."""
