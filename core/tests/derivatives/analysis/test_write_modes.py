@@ -135,6 +135,33 @@ def meeting_stores(x, out, n, stride, BLOCK: tl.constexpr):
     tl.store(out + at + 63, 2 * v)
 
 
+@tw.jit
+def halves_of_rows(x, out, n, stride, BLOCK: tl.constexpr):
+    lane, row = tl.arange(0, BLOCK)[None, :], tl.arange(0, 4)[:, None]
+    offsets = tl.program_id(0) * 8 * BLOCK + row * 2 * BLOCK + lane
+    first, second = tl.load(x + offsets), tl.load(x + offsets + BLOCK)
+    tl.store(out + offsets, first - second)
+    tl.store(out + offsets + BLOCK, first + second)
+
+
+@tw.jit
+def meeting_halves(x, out, n, stride, BLOCK: tl.constexpr):
+    lane, row = tl.arange(0, BLOCK)[None, :], tl.arange(0, 4)[:, None]
+    offsets = tl.program_id(0) * 8 * BLOCK + row * 2 * BLOCK + lane
+    first, second = tl.load(x + offsets), tl.load(x + offsets + BLOCK)
+    tl.store(out + offsets, first - second)
+    tl.store(out + offsets + BLOCK - 1, first + second)
+
+
+@tw.jit
+def halves_of_other_rows(x, out, n, stride, BLOCK: tl.constexpr):
+    lane, row = tl.arange(0, BLOCK)[None, :], tl.arange(0, 4)[:, None]
+    offsets = tl.program_id(0) * 8 * BLOCK + row * 2 * BLOCK + lane
+    first, second = tl.load(x + offsets), tl.load(x + offsets + BLOCK)
+    tl.store(out + offsets, first - second)
+    tl.store(out + offsets + BLOCK + BLOCK // 2, first + second)
+
+
 ALONE = "1 >= num_programs(1) and 1 >= num_programs(2)"
 
 #: Kernel -> mode, reason, and the first conditions; and whether its output is stored again.
@@ -190,6 +217,9 @@ PROOFS: list[tuple[Any, str, str, str, bool]] = [
     ),
     (reversed_rows, "atomic", "programs may load one element", "", False),
     (three_stores, "store", "one program alone loads each element, once", ALONE, False),
+    (halves_of_rows, "store", "one program alone loads each element, once", ALONE, False),
+    (meeting_halves, "store", "one program alone loads each element, once", ALONE, True),
+    (halves_of_other_rows, "store", "one program alone loads each element, once", ALONE, True),
     (meeting_stores, "store", "one program alone loads each element, once", ALONE, True),
 ]
 

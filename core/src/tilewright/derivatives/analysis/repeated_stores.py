@@ -53,10 +53,10 @@ def _is_disjoint(writes: list[Operation], digits: AddressDigits) -> bool:
         if () not in digits.orders(address.digits):
             return False
         addresses.append(address)
-    return len(addresses) == 1 or _are_apart(addresses)
+    return len(addresses) == 1 or _span_apart(addresses) or _interleave(addresses)
 
 
-def _are_apart(addresses: list[DigitAddress]) -> bool:
+def _span_apart(addresses: list[DigitAddress]) -> bool:
     """Return whether accesses span intervals that do not meet."""
     first = addresses[0]
     intervals = []
@@ -74,3 +74,47 @@ def _are_apart(addresses: list[DigitAddress]) -> bool:
         intervals.append((start, start + span))
     intervals.sort()
     return all(high < start for (_, high), (start, _) in pairwise(intervals))
+
+
+def _interleave(addresses: list[DigitAddress]) -> bool:
+    """Return whether accesses with the same digits are proven never to meet at one element.
+
+    Their offsets are a digit of their own, above some of the others: halves of rows, whose lanes
+    are below the offset of the second half, and the rows above.
+    """
+    first = addresses[0]
+    offsets = []
+    for address in addresses:
+        offset = address.rest.minus(first.rest).constant
+        if offset is None or address.programs != first.programs:
+            return False
+        offsets.append(offset)
+    offsets.sort()
+    found = [_constant_digits(address) for address in addresses]
+    digits = found[0]
+    if digits is None or any(other != digits for other in found):
+        return False
+    span = 1  # of the digits so far
+    for step, reach in [*digits, (None, None)]:
+        is_spaced = all(low + span <= high for low, high in pairwise(offsets))
+        if is_spaced and (step is None or offsets[-1] - offsets[0] + span <= step):
+            return True
+        if step is None or reach is None:
+            return False
+        span += step * (reach - 1)
+    return False
+
+
+def _constant_digits(address: DigitAddress) -> list[tuple[int, int | None]] | None:
+    """Return the steps and reaches of an address, the smallest step first; None where one is
+    not known."""
+    found = []
+    for digit in address.digits:
+        step = digit.step.constant
+        if step is None or step <= 0:
+            return None
+        found.append((step, None if digit.reach is None else digit.reach.constant))
+    return sorted(found, key=lambda digit: digit[0])
+
+
+__all__ = ["repeated_outputs"]
