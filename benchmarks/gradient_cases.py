@@ -98,10 +98,11 @@ class Case:
     def through(self, function: Callable[..., Tensor]) -> Call:
         """Return the backward pass of a function of tensors by PyTorch's autograd."""
         leaves = [value.detach().clone().requires_grad_() for value in self.inputs.values()]
+        cotangent = self.cotangent.clone()  # functions may overwrite it
         if self.is_whole:
-            return lambda: torch.autograd.grad(function(*leaves), leaves, self.cotangent)
+            return lambda: torch.autograd.grad(function(*leaves), leaves, cotangent)
         out = function(*leaves)
-        return lambda: torch.autograd.grad(out, leaves, self.cotangent, retain_graph=True)
+        return lambda: torch.autograd.grad(out, leaves, cotangent, retain_graph=True)
 
 
 @dataclass(frozen=True)
@@ -382,6 +383,7 @@ class Cases:
             {"x_ptr": x},
             formula,
             d_out,
+            liger=_liger_rotary(cos, sin),
         )
 
     def matmul(self) -> Case:
@@ -455,3 +457,18 @@ def _liger_cross_entropy(target: Tensor) -> Callable[..., Tensor] | None:
     except (ImportError, AttributeError):  # without a whole Triton
         return None
     return lambda x: liger_cross_entropy(x, target, reduction="none")
+
+
+def _liger_rotary(cos: Tensor, sin: Tensor) -> Callable[..., Tensor] | None:
+    """Return Liger's rotation of [rows, heads, extent]; it overwrites what it rotates."""
+    function = _liger("rope", "LigerRopeFunction")
+    if function is None:
+        return None
+    wide = [torch.cat([value, value], -1)[None] for value in (cos, sin)]
+
+    def rotate(x: Tensor) -> Tensor:
+        key = torch.zeros(1, 1, x.shape[0], x.shape[2], device=x.device, dtype=x.dtype)
+        query, *_ = function(x[None].transpose(1, 2), key, *wide)
+        return query.transpose(1, 2)[0]
+
+    return rotate
