@@ -128,3 +128,13 @@ def test_wrong_arguments_are_refused():
         tk.quantize(one)
     with pytest.raises(ValueError, match="dtype must be"):
         tk.quantize(a.astype(np.float32), dtype="int4")
+
+
+def test_strides_are_any():
+    m, n, k = 9, 40, 256
+    a, b = operands(2 * m, 2 * n, k)
+    a_scale, b_scale = scales("block", (), (m, 4))[:, ::2], scales("block", (), (1, 2)).T
+    bias = np.random.default_rng(5).standard_normal(2 * n).astype(np.float32)
+    found = tk.scaled_matmul(a[::2], b[:, ::2], a_scale, b_scale, bias[::2], out_dtype="float32")
+    expected = tk.scaled_matmul_reference(*doubled(a[::2], b[:, ::2], a_scale, b_scale, bias[::2]))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)

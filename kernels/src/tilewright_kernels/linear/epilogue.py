@@ -92,6 +92,7 @@ def _launch(
         gradients["d_bias_ptr"] = dbias
     block = min(256, tw.next_power_of_2(columns))
     cotangent = packed(dy)
+    bias = None if bias is None else packed(bias)
     run(
         _ADJOINT[tuple(name[2:] for name in gradients)],
         (tw.cdiv(rows, 16), tw.cdiv(columns, block)),

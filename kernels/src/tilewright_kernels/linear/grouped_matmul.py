@@ -17,6 +17,7 @@ from tilewright_kernels.linear.element_types import (
     operand_of,
     result_of,
 )
+from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.grouped_kernels import (
     grouped_descriptor_kernel,
     grouped_matmul_kernel,
@@ -67,7 +68,7 @@ def _shapes(make: Any, a: Any, b: Any, rows: Any, precision: str) -> tuple[Any, 
 def _launch(run: Launcher, c: Any, a: Array, b: Array, rows: Array, precision: str) -> None:
     n_groups, k, n = b.shape
     capacity = a.shape[1] if a.ndim == 3 else 0
-    a, c = _rows(a), _rows(c)
+    a, c, rows = _rows(a), _rows(c), packed(rows)
     n_rows = a.shape[0]
     if n_rows == 0 or n == 0 or n_groups == 0:
         return
@@ -158,7 +159,7 @@ def _k_launch(
     run: Launcher, c: Any, a: Array, b: Array, rows: Array, n_groups: int, precision: str
 ) -> None:
     capacity = max(a.shape[1], 1) if a.ndim == 3 else 0
-    a, b = _rows(a), _rows(b)
+    a, b, rows = _rows(a), _rows(b), packed(rows)
     m, n = a.shape[1], b.shape[1]
     if m == 0 or n == 0 or n_groups == 0:
         return

@@ -17,7 +17,8 @@ from tilewright_kernels.linear.element_types import (
     operand_of,
     result_of,
 )
-from tilewright_kernels.linear.epilogue import EPILOGUE_BACKWARD
+from tilewright_kernels.linear.epilogue import EPILOGUE_BACKWARD, packed
+from tilewright_kernels.linear.leading_axes import in_shape, returned
 from tilewright_kernels.linear.matmul_kernels import (
     add_parts_kernel,
     matmul_kernel,
@@ -74,6 +75,7 @@ def _launch(
     invariant: bool | None = None,
 ) -> None:
     z = None if activation is None else z
+    bias = None if bias is None else packed(bias)
     (m, k), n = a.shape[-2:], b.shape[-1]
     batch = a.shape[0] if a.ndim == 3 else 1
     if m == 0 or n == 0 or batch == 0:
@@ -374,6 +376,7 @@ def matmul(
     if a.ndim == 2 or (a.ndim == 3 and b.ndim == 3):
         return MATMUL(a, b, bias, residual, activation, out_dtype, precision, invariant, out=out)
     flat = _flat_shape(shape, b.ndim)
+    target = None if out is None else in_shape(out, flat)
     found = MATMUL(
         a.reshape(*flat[:-1], a.shape[-1]),
         b if b.ndim == 2 else b.reshape(flat[0], *b.shape[-2:]),
@@ -383,9 +386,9 @@ def matmul(
         out_dtype,
         precision,
         invariant,
-        out=None if out is None else _view(out, flat),
+        out=target,
     )
-    return found.reshape(shape) if out is None else out
+    return returned(found, shape, out, target)
 
 
 def _flat_shape(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
@@ -394,22 +397,3 @@ def _flat_shape(shape: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     for extent in shape[:-2]:
         rows *= extent
     return (rows * shape[-2], shape[-1]) if ndim == 2 else (rows, *shape[-2:])
-
-
-def _view(out: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array of another shape in the same memory.
-
-    Raises:
-        ValueError: the strides allow none.
-    """
-    try:
-        if hasattr(out, "view") and not hasattr(out, "ctypes"):
-            return out.view(shape)
-        found = out.view()
-        found.shape = shape
-        return found
-    except (RuntimeError, AttributeError):
-        raise ValueError(
-            f"out of shape {tuple(out.shape)} and strides {strides(out)} is no {shape} in memory: "
-            "give an array of C order"
-        ) from None

@@ -13,6 +13,7 @@ import tilewright.language as tl
 from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import OPERANDS, name_of
 from tilewright_kernels.linear.epilogue import packed
+from tilewright_kernels.linear.leading_axes import in_shape, returned
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel, block_of
 from tilewright_kernels.linear.packed_weights import unpack_weights
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
@@ -350,7 +351,9 @@ def quantized_matmul(
     if zeros is not None and tuple(zeros.shape) != tuple(scales.shape):
         raise ValueError(f"zeros are of shape {tuple(zeros.shape)}, and scales of {scales.shape}")
     shape = (*a.shape[:-1], words.shape[0])
-    rows = a if a.ndim == 2 else a.reshape(-1, k)
-    target = out if out is None or out.ndim == 2 else out.reshape(-1, shape[-1])
+    if a.ndim == 2:
+        return QUANTIZED_MATMUL(a, words, scales, zeros, bits, out=out)
+    rows = a.reshape(-1, k)
+    target = None if out is None else in_shape(out, (rows.shape[0], shape[-1]))
     found = QUANTIZED_MATMUL(rows, words, scales, zeros, bits, out=target)
-    return out if out is not None else found if a.ndim == 2 else found.reshape(shape)
+    return returned(found, shape, out, target)

@@ -10,6 +10,7 @@ import array_api_compat
 import tilewright as tw
 from tilewright_kernels.linear.blocks import FEW_ROWS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
+from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.matmul import is_transposed_in_memory
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
 from tilewright_kernels.linear.scaled_kernels import (
@@ -33,7 +34,7 @@ def scaled_matmul_reference(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: An
     xp = array_api_compat.array_namespace(a_scale)
 
     def spread(scale: Any, shape: Any, axis: int) -> Any:
-        if scale.ndim == 0 or scale.shape[axis] in (1, shape[axis]):
+        if scale.ndim < 2 or scale.shape[axis] in (1, shape[axis]):
             return scale
         repeated = xp.repeat(scale, _SCALED, axis=axis)
         return repeated[: shape[0], :] if axis == 0 else repeated[:, : shape[1]]
@@ -63,6 +64,7 @@ def _launch(
     (m, k), n = a.shape, b.shape[1]
     if m == 0 or n == 0:
         return
+    bias = None if bias is None else packed(bias)
     a_kind, b_kind = _kind(a_scale, m, k, 1), _kind(b_scale, n, k, 0)
     device = device_of(a)
     may_persist = (
@@ -169,7 +171,7 @@ def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persis
 
 def _kind(scale: Any, extent: int, k: int, axis: int) -> str:
     """Return whether a scale is of a tensor, of rows (columns of B), or of blocks along K."""
-    if scale.ndim == 0:
+    if scale.ndim < 2:
         return "tensor"
     if scale.shape[axis] == 1 and scale.shape[1 - axis] == extent:
         return "row"
@@ -199,9 +201,9 @@ def scaled_matmul(
         a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8.
         b: of shape (K, N), of float8 where ``a`` is, else of int8. The transpose of a matrix in C
             order is faster on GPUs.
-        a_scale: of float32: of shape (), (M, 1), or (M, K / 128) for blocks of 1 x 128.
-        b_scale: of float32: of shape (), (1, N), or (K / 128, N / 128) for blocks of 128 x 128;
-            quotients are rounded up.
+        a_scale: of float32: of shape () or (1,), (M, 1), or (M, K / 128) for blocks of 1 x 128.
+        b_scale: of float32: of shape () or (1,), (1, N), or (K / 128, N / 128) for blocks of
+            128 x 128; quotients are rounded up.
         bias: of shape (N,), or None.
         out_dtype: the name of the result's type.
         out: the array for the result.
@@ -224,8 +226,8 @@ def scaled_matmul(
     (m, k), n = a.shape, b.shape[1]
     blocks = tw.cdiv(k, _SCALED)
     for name, scale, shapes in (
-        ("a_scale", a_scale, ((), (m, 1), (m, blocks))),
-        ("b_scale", b_scale, ((), (1, n), (blocks, tw.cdiv(n, _SCALED)))),
+        ("a_scale", a_scale, ((), (1,), (m, 1), (m, blocks))),
+        ("b_scale", b_scale, ((), (1,), (1, n), (blocks, tw.cdiv(n, _SCALED)))),
     ):
         if tuple(scale.shape) not in shapes:
             expected = ", ".join(map(str, shapes))
