@@ -108,6 +108,11 @@ from tilewright_kernels.sampling.sorting import (
 )
 from tilewright_kernels.sampling.top_k import topk, topk_reference
 from tilewright_kernels.sampling.top_p import top_p, top_p_reference
+from tilewright_kernels.sequence.causal_convolution import causal_conv1d, causal_conv1d_reference
+from tilewright_kernels.sequence.linear_recurrence import (
+    linear_recurrence,
+    linear_recurrence_reference,
+)
 
 __all__ = [
     "ExpertOrder",
@@ -132,6 +137,8 @@ __all__ = [
     "attention_varlen_reference",
     "attention_with_kv_cache",
     "attention_with_kv_cache_reference",
+    "causal_conv1d",
+    "causal_conv1d_reference",
     "combine",
     "combine_reference",
     "cross_entropy",
@@ -165,6 +172,8 @@ __all__ = [
     "kl_div_reference",
     "layer_norm",
     "layer_norm_reference",
+    "linear_recurrence",
+    "linear_recurrence_reference",
     "log_softmax",
     "log_softmax_reference",
     "matmul",

@@ -1,0 +1,1 @@
+"""Operations along sequences: linear recurrences and causal convolutions."""
