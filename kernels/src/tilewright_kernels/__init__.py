@@ -13,10 +13,7 @@ from tilewright_kernels.attention.merge import (
     merge_attention_parts,
     merge_attention_parts_reference,
 )
-from tilewright_kernels.attention.reference import (
-    attention_reference,
-    attention_varlen_reference,
-)
+from tilewright_kernels.attention.reference import attention_reference, attention_varlen_reference
 from tilewright_kernels.attention.varlen import attention_varlen
 from tilewright_kernels.experts.expert_order import (
     ExpertOrder,
@@ -40,6 +37,10 @@ from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul_reference,
     k_grouped_matmul,
     k_grouped_matmul_reference,
+)
+from tilewright_kernels.linear.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_reference,
 )
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.linear.packed_weights import (
@@ -172,6 +173,8 @@ __all__ = [
     "kl_div_reference",
     "layer_norm",
     "layer_norm_reference",
+    "linear_cross_entropy",
+    "linear_cross_entropy_reference",
     "linear_recurrence",
     "linear_recurrence_reference",
     "log_softmax",
