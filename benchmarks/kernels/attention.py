@@ -1,12 +1,12 @@
 """The library's attention against SDPA (cuDNN, flash), and decoding against vLLM and SGLang.
 
-    python benchmarks/kernels/attention.py [forward backward decode mla] [--quick]
+    python benchmarks/kernels/attention.py [forward backward decode mla blocks] [--quick]
     python benchmarks/kernels/attention.py --device cpu
 
 A line for each case: our time on the device, the host's time of a call, the rate, what rivals take
 of our time, the maximum error of 512 rows against float64, and whether 20 launches on warm caches
 into poisoned memory have the same bits. Causal cases count half of the operations. vLLM and SGLang
-are rivals where they can be imported.
+are rivals where they can be imported. ``blocks`` measures other block sizes than those of the rule.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any
 import torch
 
 import tilewright_kernels as tk
+from tilewright_kernels.attention import kv_cache, operations
+from tilewright_kernels.attention.blocks import AttentionBlocks
 from tilewright_kernels.attention.operations import ATTENTION_BACKWARD
 
 #: heads, heads of k, dims
@@ -372,6 +374,63 @@ def mla(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
             )  # fmt: skip
 
 
+#: Part of the library -> blocks by the rule's function: (M, N, warps, stages).
+CANDIDATES = {
+    "forward_blocks": (
+        (128, 128, 8, 2), (128, 128, 8, 3), (256, 64, 16, 2), (256, 64, 16, 3), (128, 64, 8, 3),
+        (128, 64, 8, 4),
+    ),
+    "key_blocks": (
+        (64, 128, 8, 2), (32, 128, 8, 2), (32, 128, 8, 3), (64, 64, 4, 2), (64, 64, 8, 2),
+    ),
+    "query_blocks": (
+        (128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2),
+    ),
+    "decode_blocks": (
+        (16, 64, 4, 3), (16, 64, 4, 4), (16, 32, 4, 4), (16, 128, 4, 2), (16, 128, 8, 2),
+        (16, 64, 2, 3),
+    ),
+}  # fmt: skip
+
+
+def blocks(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
+    """Print the times of a pass with other block sizes than the rule's, which comes first."""
+    for dims in (64, 128):
+        heads = 2048 // dims
+        q, k, v, dout = (
+            torch.randn(4, 4096, heads, dims, device="cuda", dtype=dtype) for _ in range(4)
+        )
+        out, lse = tk.attention(q, k, v, causal=True, return_lse=True)
+        pages = torch.randn(16 * 512, 16, 8, dims, device="cuda", dtype=dtype)
+        table = torch.randperm(16 * 512, device="cuda").to(torch.int32).view(16, -1)
+        query = torch.randn(16, 1, 64, dims, device="cuda", dtype=dtype)
+
+        def backward_pass(given: Any = (dout, None, q, k, v, out, lse), d: int = dims) -> Any:
+            rest = (None, None, None, None, None, 0, 0, d**-0.5, 0.0, -1, 0, None)
+            return ATTENTION_BACKWARD(*given, *rest)
+
+        calls = {
+            "forward_blocks": lambda q=q, k=k, v=v: tk.attention(q, k, v, causal=True),
+            "key_blocks": backward_pass,
+            "query_blocks": backward_pass,
+            "decode_blocks": lambda given=(query, pages, pages, None, table): (
+                tk.attention_with_kv_cache(*given)
+            ),
+        }
+        for rule, candidates in CANDIDATES.items():
+            module = kv_cache if rule == "decode_blocks" else operations
+            own = getattr(module, rule)
+            for sizes in (None, *candidates):
+                found = None if sizes is None else AttentionBlocks(*sizes)
+                setattr(module, rule, own if found is None else lambda *_, found=found: found)
+                try:
+                    taken = clock.medians({"ours": calls[rule]}, 15)["ours"]
+                    print(f"d{dims} {rule} {sizes or 'rule'}: {taken:.1f} us", flush=True)
+                except Exception as error:
+                    print(f"d{dims} {rule} {sizes}: {type(error).__name__}: {str(error)[:120]}")
+            setattr(module, rule, own)
+
+
 def on_cpu(clock: Clock, report: Report) -> None:
     """Compare forward and backward with PyTorch's, both with one thread."""
     torch.set_num_threads(1)
@@ -402,11 +461,12 @@ def on_cpu(clock: Clock, report: Report) -> None:
 
 
 FAMILIES = {"forward": forward, "backward": backward, "decode": decode, "mla": mla}
+OTHERS = {"blocks": blocks}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], default=[])
+    parser.add_argument("families", nargs="*", choices=[[], *FAMILIES, *OTHERS], default=[])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
     parser.add_argument("--quick", action="store_true", help="the first size of each case alone")
@@ -419,7 +479,7 @@ def main() -> None:
     else:
         torch.manual_seed(0)
         for family in options.families or FAMILIES:
-            FAMILIES[family](clock, report, options.quick, getattr(torch, options.dtype))
+            (FAMILIES | OTHERS)[family](clock, report, options.quick, getattr(torch, options.dtype))
     report.means()
     if options.json:
         options.json.write_text(json.dumps(report.rows, indent=1))
