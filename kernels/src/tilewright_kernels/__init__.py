@@ -32,6 +32,7 @@ from tilewright_kernels.experts.permutation import (
     permute_reference,
 )
 from tilewright_kernels.experts.routing import route, route_reference
+from tilewright_kernels.linear.convolution import conv2d, conv2d_reference
 from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul,
     grouped_matmul_reference,
@@ -42,6 +43,7 @@ from tilewright_kernels.linear.linear_cross_entropy import (
     linear_cross_entropy,
     linear_cross_entropy_reference,
 )
+from tilewright_kernels.linear.lora import lora_matmul, lora_matmul_reference
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.linear.packed_weights import (
     pack_weights,
@@ -142,6 +144,8 @@ __all__ = [
     "causal_conv1d_reference",
     "combine",
     "combine_reference",
+    "conv2d",
+    "conv2d_reference",
     "cross_entropy",
     "cross_entropy_reference",
     "cross_entropy_shard",
@@ -179,6 +183,8 @@ __all__ = [
     "linear_recurrence_reference",
     "log_softmax",
     "log_softmax_reference",
+    "lora_matmul",
+    "lora_matmul_reference",
     "matmul",
     "matmul_reference",
     "max",
