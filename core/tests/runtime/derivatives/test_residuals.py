@@ -194,6 +194,15 @@ def test_arrays_that_do_not_fit_are_refused(array: Any, message: str) -> None:
         forward[(ROWS,)](*made.wrt.values(), made.out, *made.rest, r_mean=array)
 
 
+def test_an_adjoint_refuses_residuals_of_another_grid() -> None:
+    made = norms()
+    adjoint = tw.vjp(standardize, outputs="out", wrt="x", residuals="mean")
+    arguments = (*made.wrt.values(), made.out, *made.rest)
+    short, own = np.zeros(ROWS - 1, "f4"), {"d_out": made.d_out, "d_x": made.d_out.copy()}
+    with pytest.raises(tw.LaunchError, match=r"r_mean must be an array of shape \(5,\)"):
+        adjoint[(ROWS,)](*arguments, r_mean=short, **own)
+
+
 def test_a_missing_array_and_a_missing_variable_are_refused() -> None:
     made = norms()
     arguments = (*made.wrt.values(), made.out, *made.rest)

@@ -87,6 +87,11 @@ class AdjointKernel(DerivativeKernel):
         """The kernel to launch before the adjoint: with ``residuals``, it stores these, too."""
         return self.fn
 
+    def check_own(self, launch: BoundLaunch) -> None:
+        super().check_own(launch)
+        if isinstance(self.base_kernel, ResidualKernel):
+            self.base_kernel.check_arrays(launch, launch.named)
+
     @property
     def record_mark(self) -> str:
         return request_text(

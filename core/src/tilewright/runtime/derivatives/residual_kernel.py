@@ -66,8 +66,16 @@ class ResidualKernel(AugmentedKernel):
         return self._shapes(launch)
 
     def check_own(self, launch: BoundLaunch) -> None:
+        self.check_arrays(launch, launch.own)
+
+    def check_arrays(self, launch: BoundLaunch, arrays: Mapping[str, Any]) -> None:
+        """Check that arrays hold the residuals of a launch, of this kernel or of its adjoint.
+
+        Raises:
+            LaunchError: one does not.
+        """
         for name, shape in self._shapes(launch).items():
-            found = layout_of(launch.own[name])
+            found = layout_of(arrays[name])
             if found is None:
                 continue
             sizes, strides = found
