@@ -86,6 +86,10 @@ from tilewright_kernels.rows.embedding import embedding, embedding_reference
 from tilewright_kernels.rows.geglu import geglu, geglu_reference
 from tilewright_kernels.rows.group_norm import group_norm, group_norm_reference
 from tilewright_kernels.rows.layer_norm import layer_norm, layer_norm_reference
+from tilewright_kernels.rows.quantized_rms_norm import (
+    rms_norm_quantized,
+    rms_norm_quantized_reference,
+)
 from tilewright_kernels.rows.rms_norm import (
     add_rms_norm,
     add_rms_norm_reference,
@@ -208,6 +212,8 @@ __all__ = [
     "quantized_matmul",
     "quantized_matmul_reference",
     "rms_norm",
+    "rms_norm_quantized",
+    "rms_norm_quantized_reference",
     "rms_norm_reference",
     "rotary",
     "rotary_reference",
