@@ -93,4 +93,4 @@ def test_gradients_of_routes_equal_those_of_the_formula(renormalize):
 def test_kernels_compile_for_gpus():
     x, _, experts, *_ = mixture()
     for operation, *arguments in ((ROUTE, x, 2, True), (EXPERT_ORDER, experts, 6)):
-        check_architectures(operation, *arguments, architectures=("sm_90a", "gfx942"))
+        check_architectures(operation, *arguments, architectures=("sm_90a",))

@@ -24,6 +24,7 @@ def variants(x):
     return x, np.asfortranarray(x), np.repeat(x, 2, -1)[..., ::2]
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("shape", "axis"), CASES)
 def test_reductions_equal_their_formulas(name, shape, axis):
@@ -75,6 +76,7 @@ def test_integers_are_added_up_in_64_bits_and_mean_refuses_them():
         tk.sum(x, (1, -1))
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("shape", "axis"), [((5,), None), ((3, 1, 70), 2), ((4, 5, 6), 1), ((2, 3, 2, 3, 2), (0, 2, 4))]
@@ -93,7 +95,7 @@ def test_gradients_equal_those_of_the_formulas(name, shape, axis):
     torch.testing.assert_close(x.grad.double(), exact.grad, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["sum", "max"])
 def test_reductions_are_operators_of_torch(name):
     torch = pytest.importorskip("torch")
     x = torch.randn(3, 40, dtype=torch.bfloat16).requires_grad_()
