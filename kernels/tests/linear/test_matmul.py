@@ -206,12 +206,22 @@ def test_wrong_shapes_and_types_are_refused():
         (8192, 8192, 8192, "hopper", (128, 256, True, 1)),
         (1024, 1024, 4096, "hopper", (128, 64, False, 1)),
         (8, 4096, 4096, "hopper", (16, 16, False, 1)),
+        (8, 8192, 8192, "hopper", (16, 32, False, 1)),
         (64, 8192, 8192, "hopper", (64, 32, False, 1)),
     ],
 )
 def test_blocks_follow_the_shape(m, n, k, family, expected):
     found = matmul_blocks(m, n, k, 16, Device(family, 132), may_persist=True)
     assert (found.m, found.n, found.is_persistent, found.split) == expected
+
+
+@pytest.mark.parametrize("rows", [8, 16, 32, 64])
+@pytest.mark.parametrize("columns", [4096, 8192, 16384])
+def test_operands_of_few_rows_fit_a_processor(rows, columns):
+    found = matmul_blocks(rows, columns, 8192, 16, Device("hopper", 132))
+    resident = min(-(-columns // found.n // 132), 3)
+    operands = (found.m + found.n) * found.k * 2
+    assert resident * operands * found.num_stages <= 220 << 10
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,8 @@ _FAMILIES = {
 }
 #: Rows up to which reading B bounds the time.
 FEW_ROWS = 64
-_MOST_PARTS = 16
+#: Parts along K at most.
+MOST_PARTS = 16
 
 
 @functools.lru_cache(4096)
@@ -148,7 +149,7 @@ def matmul_blocks(
 
 def _splits(blocks: Blocks, k: int, bits: int, may_split: bool) -> range:
     steps = tw.cdiv(k, max(blocks.k * 16 // bits, 16))
-    return range(1, min(_MOST_PARTS, max(steps // 4, 1)) + 1 if may_split else 2)
+    return range(1, min(MOST_PARTS, max(steps // 4, 1)) + 1 if may_split else 2)
 
 
 def _cycles(
@@ -186,22 +187,27 @@ def _few_rows_blocks(
 ) -> Blocks:
     """Return blocks for which enough loads of B are in flight."""
     rows = max(16, tw.next_power_of_2(m))
-    columns = 16 if tw.cdiv(n, 32) * batch < 2 * device.processors else 32
-    if rows > 32:
-        columns = 32
-    inner = (256 if columns == 16 else 128) * 16 // bits
+    is_narrow = rows <= 32 and tw.cdiv(n, 32) * batch < 1.5 * device.processors
+    columns = 16 if is_narrow else 32
+    inner = (256 if is_narrow else 128) * 16 // bits
     if device.family[:4] in ("cdna", "rdna"):
-        columns, stages = max(columns, 32), 2
+        columns = 32
+    programs = tw.cdiv(n, columns) * batch
+    if device.family[:4] in ("cdna", "rdna"):
+        stages = 2
     else:
-        stages = 4 if columns == 16 else 6
-        # operands of up to 160 KiB (Hopper), 80 KiB (others)
-        room = (160 if device.family in ("hopper", "blackwell") else 80) << 10
+        # all programs of a processor share its memory for operands: where they do not fit at the
+        # same time, the last of them run alone, with too few loads in flight
+        if device.family in ("hopper", "blackwell"):
+            room = min(160, 216 // min(max(tw.cdiv(programs, device.processors), 1), 3)) << 10
+        else:
+            room = 80 << 10
+        stages = 4 if is_narrow else 6
         stages = max(2, min(stages, room // ((rows + columns) * inner * bits // 8)))
     split = 1
-    programs = tw.cdiv(n, columns) * batch
     if may_split:
         steps = tw.cdiv(k, inner)
-        split = max(1, min(device.processors // max(programs, 1), _MOST_PARTS, steps // 4))
+        split = max(1, min(device.processors // max(programs, 1), MOST_PARTS, steps // 4))
     return Blocks(rows, columns, max(inner, 16), 4, stages, split)
 
 

@@ -231,7 +231,10 @@ def launch_persistent(
 def launch_vector(run: Launcher, a: Any, b: Any, results: tuple[Any, ...], activation: Any) -> None:
     """Launch the kernel for one row and a matrix whose memory is [N, K]."""
     k, n = b.shape[-2:]
-    columns, inner = (8, 512) if n >= 4096 else (4, 512)
+    # 16 KiB of B per program and iteration, if there is as much: four programs of 128 registers
+    # a thread share a processor, and few columns make the last round of programs short
+    columns = 4
+    inner = (2048 if k >= 2048 else 512) * 2 // (bits_of(name_of(b)) // 8)
     run(
         vector_matmul_kernel,
         (tw.cdiv(n, columns),),

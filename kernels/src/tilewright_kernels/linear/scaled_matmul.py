@@ -8,7 +8,7 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
-from tilewright_kernels.linear.blocks import FEW_ROWS, Blocks, matmul_blocks
+from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
 from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.matmul import is_transposed_in_memory
@@ -166,7 +166,14 @@ def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persis
         return Blocks(128, 128, _SCALED, 8, 4, is_persistent=True)
     stages = 8 if may_persist and m <= FEW_ROWS else min(found.num_stages, 4)
     # a second accumulator takes the matmul of a block
-    return replace(found, n=min(max(found.n, 32), 128), k=_SCALED, num_stages=stages)
+    columns = min(max(found.n, 32), 128)
+    tiles = tw.cdiv(m, found.m) * tw.cdiv(n, columns)
+    split = found.split
+    if tiles <= device.processors:
+        # each iteration waits for its scales: several programs of a processor do so in turn
+        parts = min(4 * device.processors // tiles, tw.cdiv(k, _SCALED) // 8, MOST_PARTS)
+        split = max(split, parts)
+    return replace(found, n=columns, k=_SCALED, num_stages=stages, split=split)
 
 
 def _kind(scale: Any, extent: int, k: int, axis: int) -> str:
