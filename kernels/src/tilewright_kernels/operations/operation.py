@@ -171,6 +171,16 @@ class Operation:
             value for position, value in enumerate(arguments) if position not in self._functions
         )
 
+    def operator_name(self, *functions: Any) -> str:
+        """Return the name of the operator of PyTorch, which is defined at the first call.
+
+        Args:
+            functions: those among the arguments, in order.
+        """
+        from tilewright_kernels.operations import torch_library
+
+        return torch_library.operator_name(self, *functions)
+
     def specialized(self, **functions: Any) -> Operation:
         """Return the operation with the functions that its kernels call."""
         key = tuple(functions.items())

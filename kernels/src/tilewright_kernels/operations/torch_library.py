@@ -57,7 +57,7 @@ def call_of_operator(operation: Operation, arguments: tuple[Any, ...], out: Any)
         for each, value in zip(operation.parameters, arguments, strict=True)
         if each.kind is Function
     ]
-    found = getattr(torch.ops.tilewright_kernels, operator_name(operation, *functions))(*others)
+    found = getattr(torch.ops.tilewright_kernels, operation.operator_name(*functions))(*others)
     results = list(found) if isinstance(found, (tuple, list)) else [found]
     if operation.optional:
         made = operation.shapes(described, *arguments)
@@ -127,8 +127,9 @@ def operator_name(operation: Operation, *functions: Any) -> str:
     return found
 
 
-# torch.compile calls it instead of tracing it
-torch.compiler.assume_constant_result(operator_name)
+# torch.compile calls it instead of tracing it; a method, for not all versions of PyTorch take the
+# operation as an argument
+torch.compiler.assume_constant_result(Operation.operator_name)
 
 
 def _defined(operation: Operation) -> str:
