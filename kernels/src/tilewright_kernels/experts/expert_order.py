@@ -104,7 +104,8 @@ def expert_order_reference(experts: Any, n_experts: int) -> ExpertOrder:
     xp = array_api_compat.array_namespace(experts)
     flat = xp.reshape(experts, (-1,))
     order = xp.argsort(flat, stable=True)
-    is_below = flat[None, :] < xp.arange(n_experts + 1)[:, None]
+    bounds = xp.arange(n_experts + 1, device=array_api_compat.device(experts))
+    is_below = flat[None, :] < bounds[:, None]
     return ExpertOrder(order, xp.argsort(order), xp.sum(xp.astype(is_below, xp.int32), axis=1))
 
 

@@ -66,10 +66,12 @@ def histogram_reference(
     x = xp.reshape(x, (-1,))
     if minimum is not None and maximum is not None:
         bins = xp.floor((x - minimum) * (n_bins / (maximum - minimum)))
-        bins = xp.where(x == maximum, xp.asarray(n_bins - 1.0, dtype=bins.dtype), bins)
+        last = xp.asarray(n_bins - 1.0, dtype=bins.dtype, device=array_api_compat.device(x))
+        bins = xp.where(x == maximum, last, bins)
     else:
         bins = x
-    return xp.sum(xp.astype(bins[:, None] == xp.arange(n_bins)[None, :], xp.int64), axis=0)
+    every = xp.arange(n_bins, device=array_api_compat.device(x))
+    return xp.sum(xp.astype(bins[:, None] == every[None, :], xp.int64), axis=0)
 
 
 def _shapes(make: Any, x: Any, n_bins: int, minimum: float, maximum: float) -> tuple[Any, ...]:

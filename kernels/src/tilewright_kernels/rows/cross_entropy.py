@@ -122,7 +122,7 @@ def cross_entropy_backward_kernel(
 
 def chosen_logits(xp: Any, logits: Any, place: Any) -> Any:
     """Return the logit of each row's target in a reference; 0 where there is none."""
-    classes = xp.arange(logits.shape[-1], dtype=place.dtype)
+    classes = xp.arange(logits.shape[-1], device=array_api_compat.device(place))
     return xp.sum(xp.where(classes == place[..., None], logits, 0 * logits), axis=-1)
 
 

@@ -38,7 +38,7 @@ def dropout_reference(x: Any, rate: float, seed: int) -> Any:
     numbers = _uniform(np.arange((size + 3) // 4, dtype=np.uint64), seed)[:size]
     kept = numbers.reshape(tuple(x.shape)) >= np.float32(rate)
     scale = 1 / (1 - rate) if rate < 1 else 0.0
-    return x * xp.asarray(kept) * scale
+    return x * xp.asarray(kept, device=array_api_compat.device(x)) * scale
 
 
 def _uniform(places: Any, seed: int) -> Any:

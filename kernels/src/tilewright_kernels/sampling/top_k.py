@@ -20,7 +20,7 @@ def topk_reference(
     """Return the first k of the elements in order along an axis, and their positions."""
     xp = array_api_compat.array_namespace(x)
     order = argsort_reference(x, axis, descending=largest)
-    first = xp.take(order, xp.arange(k), axis=axis)
+    first = xp.take(order, xp.arange(k, device=array_api_compat.device(x)), axis=axis)
     found = (xp.take_along_axis(x, first, axis=axis), first)
     return found if payload is None else (*found, xp.take_along_axis(payload, first, axis=axis))
 

@@ -164,7 +164,8 @@ def causal_conv1d_reference(
     xp = array_api_compat.array_namespace(x)
     width, length = weight.shape[1], x.shape[2]
     if state is None:
-        state = xp.zeros_like(x[:, :, :1]) * xp.ones((width - 1,), dtype=x.dtype)
+        taps = xp.ones((width - 1,), dtype=x.dtype, device=array_api_compat.device(x))
+        state = xp.zeros_like(x[:, :, :1]) * taps
     padded = xp.concat([state, x], axis=2)
     y = sum(weight[:, tap, None] * padded[:, :, tap : tap + length] for tap in range(width))
     if bias is not None:
