@@ -151,7 +151,7 @@ class Cases:
             heads_first = x.detach()[None].transpose(1, 2)[:, :1]
             rivals["liger"] = lambda x, cos, sin: liger.liger_rope(
                 x[None].transpose(1, 2), heads_first.clone(), *double
-            )[0]
+            )[0][0].transpose(0, 1)
         return Case(
             f"rotary {'interleaved ' * interleaved}{tuple(x.shape)}",
             lambda x, cos, sin: tk.rotary(x, cos, sin, interleaved=interleaved),
