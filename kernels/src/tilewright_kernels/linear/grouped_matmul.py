@@ -9,6 +9,7 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
+from tilewright_kernels.linear.alignment import is_transposed_in_memory
 from tilewright_kernels.linear.blocks import matmul_blocks
 from tilewright_kernels.linear.element_types import (
     accumulator_of,
@@ -23,7 +24,6 @@ from tilewright_kernels.linear.grouped_kernels import (
     grouped_matmul_kernel,
     k_grouped_matmul_kernel,
 )
-from tilewright_kernels.linear.matmul import is_transposed_in_memory
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 

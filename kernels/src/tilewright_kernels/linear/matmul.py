@@ -8,6 +8,7 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
+from tilewright_kernels.linear.alignment import is_transposed_in_memory, with_aligned_rows
 from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import (
     OPERANDS,
@@ -82,6 +83,9 @@ def _launch(
         return
     operand = operand_of(name_of(a), name_of(b))
     device = device_of(a)
+    if batch == 1 and device.family in ("hopper", "blackwell") and not invariant:
+        a, b = with_aligned_rows(run, a, b)
+        k = b.shape[-2]
     may_persist = (
         batch == 1
         and device.family in ("hopper", "blackwell")
@@ -275,24 +279,6 @@ def _three(array: Any) -> tuple[int, ...]:
 
 def _matrix(array: Any) -> Any:
     return array[0] if array is not None and array.ndim == 3 else array
-
-
-def is_transposed_in_memory(array: Any) -> bool | None:
-    """Return whether a descriptor of matrices is one of their transposes.
-
-    It is None where there is no descriptor, for TMA takes addresses and strides that are multiples
-    of 16 bytes.
-    """
-    *leading, outer, inner = strides(array)
-    size = bits_of(name_of(array)) // 8
-    pointer = getattr(array, "data_ptr", None)
-    if (pointer is not None and pointer() % 16) or any(each * size % 16 for each in leading):
-        return None
-    for is_transposed, (step, along) in ((False, (outer, inner)), (True, (inner, outer))):
-        extent = array.shape[-2 if is_transposed else -1]
-        if along == 1 and step >= extent and step * size % 16 == 0:
-            return is_transposed
-    return None
 
 
 MATMUL = Operation(

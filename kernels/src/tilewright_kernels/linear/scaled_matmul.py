@@ -8,10 +8,10 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
+from tilewright_kernels.linear.alignment import is_transposed_in_memory
 from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
 from tilewright_kernels.linear.epilogue import packed
-from tilewright_kernels.linear.matmul import is_transposed_in_memory
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
 from tilewright_kernels.linear.scaled_kernels import (
     SCALED,
