@@ -20,11 +20,19 @@ def test_top_p_keeps_the_most_probable(shape, p):
     assert tk.top_p(x, p, out=out) is out
     if x.size:
         expected = tk.top_p_reference(x.astype(np.float64), p)
-        is_clear = np.abs(np.cumsum(-np.sort(-x.astype(np.float64), -1), -1) - p).min() > 1e-6
-        if p == 1.0 or is_clear:
-            np.testing.assert_allclose(out, expected, atol=2e-6)
+        np.testing.assert_allclose(out, expected, atol=2e-6)
     with pytest.raises(ValueError, match="between 0 and 1"):
         tk.top_p(x, 1.5)
+
+
+def test_top_p_finds_the_boundary_exactly():
+    x = distribution(5000)
+    descending = -np.sort(-x.astype(np.float64))
+    prefix = np.cumsum(descending)
+    for count in range(100, 4000, 300):
+        for offset, expected in ((-1e-3, count), (1e-3, count + 1)):
+            p = (prefix[count - 1] + offset * descending[count]) / prefix[-1]
+            assert np.count_nonzero(tk.top_p(x, p)) == expected
 
 
 def test_samples_have_the_frequencies_of_the_distribution():

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
@@ -16,19 +17,25 @@ from tilewright_kernels.rows.shapes import matrix_of
 
 @tw.jit
 def _mass_above(x_ptr, n_columns, bits, BLOCK: tl.constexpr):
-    """Add up the probabilities of a row whose bits, as an integer, are at least ``bits``."""
-    mass = tl.zeros([BLOCK], tl.float32)
+    """Add up the probabilities of a row whose bits, as an integer, are at least ``bits``.
+
+    Sums are in float64: the rounding of a sum in float32 is as large as an element of a wide row.
+    """
+    mass = tl.zeros([BLOCK], tl.float64)
     for start in range(0, n_columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + column, mask=column < n_columns, other=0.0).to(tl.float32)
-        mass += tl.where(x.to(tl.int32, bitcast=True) >= bits, x, 0.0)
+        mass += tl.where(x.to(tl.int32, bitcast=True) >= bits, x, 0.0).to(tl.float64)
     return tl.sum(mass, axis=0)
 
 
 @tw.jit
-def top_p_kernel(x_ptr, y_ptr, x_stride, y_stride, n_columns, p, BLOCK: tl.constexpr):
+def top_p_kernel(
+    x_ptr, y_ptr, x_stride, y_stride, n_columns, p_upper, p_lower, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
+    p = tl.cast(p_upper, tl.float64) + tl.cast(p_lower, tl.float64)
     wanted = _mass_above(x_ptr, n_columns, 0, BLOCK) * p
     # The highest threshold that leaves enough: floats that are not negative have the
     # order of their bits.
@@ -38,7 +45,7 @@ def top_p_kernel(x_ptr, y_ptr, x_stride, y_stride, n_columns, p, BLOCK: tl.const
         mass = _mass_above(x_ptr, n_columns, raised, BLOCK)
         if (mass >= wanted) & (mass > 0):
             threshold = raised
-    scale = 1.0 / _mass_above(x_ptr, n_columns, threshold, BLOCK)
+    scale = (1.0 / _mass_above(x_ptr, n_columns, threshold, BLOCK)).to(tl.float32)
     for start in range(0, n_columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         is_inside = column < n_columns
@@ -71,6 +78,7 @@ def _launch(run: Launcher, y: Any, probabilities: Array, p: float) -> None:
     x = matrix_of(probabilities)
     widest = 1024 if device_of(x).family == "cpu" else 8192
     block = min(tw.next_power_of_2(n_columns), widest)
+    p_upper = float(np.float32(p))
     run(
         top_p_kernel,
         (n_rows,),
@@ -79,7 +87,8 @@ def _launch(run: Launcher, y: Any, probabilities: Array, p: float) -> None:
         strides(x)[0],
         n_columns,
         n_columns,
-        p,
+        p_upper,
+        p - p_upper,
         BLOCK=block,
         num_warps=max(min(block // 512, 16), 1),
     )
@@ -105,7 +114,7 @@ def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
         ValueError: p is not between 0 and 1.
 
     Source: Holtzman et al., "The curious case of neural text degeneration", 2020. The threshold is
-    found by bisection over the bits of floats, without a sort.
+    found by bisection over the bits of floats, without a sort; sums are in float64.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"top_p: p must be between 0 and 1, not {p}")
