@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 import tilewright_kernels as tk
+from tilewright_kernels.optimizers import adamw as adamw_module
 from tilewright_kernels.optimizers.adamw_8bit import (
+    code_of,
+    code_table,
     decoded_reference,
     dynamic_codes,
     encoded_reference,
@@ -55,6 +60,39 @@ def test_codes_are_in_order_and_reach_one():
     moment = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
     found = decoded_reference(*encoded_reference(moment, True), True)
     assert np.abs(found - moment).max() < 0.02 * np.abs(moment).max()
+
+
+@tw.jit
+def codes_kernel(x_ptr, table_ptr, y_ptr, SIGNED: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, code_of(tl.load(x_ptr + offsets), table_ptr, SIGNED))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_codes_are_those_of_the_nearest_numbers(signed):
+    codes = dynamic_codes(signed)
+    middles = (codes[1:] + codes[:-1]) / 2
+    powers = np.float32(10.0) ** np.arange(-9, 1, dtype=np.float32)
+    edges = np.concatenate([codes, middles, powers, -powers if signed else powers])
+    rng = np.random.default_rng(0)
+    random = 10 ** rng.uniform(-9, 0, 30000) * (rng.choice([-1, 1], 30000) if signed else 1)
+    near = [edges, np.nextafter(edges, np.float32(-2)), np.nextafter(edges, np.float32(2)), random]
+    x = np.clip(np.concatenate(near).astype(np.float32), -1 if signed else 0, 1)
+    x = np.pad(x, (0, -len(x) % 1024))
+    found = np.empty(len(x), np.int32)
+    codes_kernel[(len(x) // 1024,)](x, code_table(signed), found, SIGNED=signed, BLOCK=1024)
+    np.testing.assert_array_equal(found, np.searchsorted(middles, x, side="right"))
+
+
+def test_blocks_in_turn_give_the_bits_of_blocks_at_once(monkeypatch):
+    shapes, results = [(40000,), (16384,), (3,)], []
+    for programs in (1, 1 << 40):
+        monkeypatch.setattr(adamw_module, "_PROGRAMS", programs)
+        rng = np.random.default_rng(0)
+        lists = [[rng.random(shape).astype(np.float32) for shape in shapes] for _ in range(4)]
+        tk.adamw(*lists, 1)
+        results.append(np.concatenate([*lists[0], *lists[2], *lists[3]]))
+    np.testing.assert_array_equal(*results)
 
 
 def test_steps_in_8_bits_equal_the_formula_on_decoded_moments():

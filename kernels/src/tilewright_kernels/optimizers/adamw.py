@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,10 @@ import tilewright.language as tl
 from tilewright_kernels.operations import Arrays, Launcher, Operation
 from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
+
+#: Programs that keep a GPU busy: with more elements a program takes several blocks, since it reads
+#: its addresses, one after another, before it reads elements.
+_PROGRAMS = 2048
 
 
 @tw.jit
@@ -32,57 +37,71 @@ def pointer_in(row_ptr, column, ELEMENT: tl.constexpr, IS_ALIGNED: tl.constexpr)
 
 @tw.jit
 def adamw_update(
-    parameter, gradient, first, second, lr, gain_1, gain_2, eps, decay, correction_1, correction_2
+    parameter, gradient, first, second, rate, gain_1, gain_2, eps, kept, inverse_correction
 ):
-    """Return a parameter and its moments after a step, in float32."""
-    parameter *= 1.0 - lr * decay
+    """Return a parameter and its moments after a step, in float32.
+
+    Args:
+        parameter: the parameter.
+        gradient: its gradient.
+        first: its first moment.
+        second: its second moment.
+        rate: the learning rate, with the first moment's correction of bias.
+        gain_1: what the first moment takes of the gradient.
+        gain_2: what the second moment takes of its square.
+        eps: added to the root of the second moment.
+        kept: what weight decay leaves of the parameter.
+        inverse_correction: the second moment's correction of bias, a factor.
+    """
+    parameter *= kept
     first += gain_1 * (gradient - first)
     second += gain_2 * (gradient * gradient - second)
-    denominator = tl.sqrt(second / correction_2) + eps
-    return parameter - lr / correction_1 * (first / denominator), first, second
+    denominator = tl.sqrt(second * inverse_correction) + eps
+    return parameter - rate * (first / denominator), first, second
 
 
 @tw.jit
 def adamw_kernel(
     table_ptr,
     blocks_ptr,
-    lr,
+    rate,
     gain_1,
     gain_2,
     eps,
-    decay,
-    correction_1,
-    correction_2,
+    kept,
+    inverse_correction,
     PARAMETER: tl.constexpr,
     GRADIENT: tl.constexpr,
     FIRST: tl.constexpr,
     SECOND: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
+    STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    row_ptr, block = program_row(table_ptr, blocks_ptr, 5)
-    offsets = block * BLOCK + tl.arange(0, BLOCK)
-    is_inside = offsets < tl.load(row_ptr + 4)
-    parameter_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED) + offsets
-    gradient_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED) + offsets
-    first_ptr = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED) + offsets
-    second_ptr = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED) + offsets
-    parameter, first, second = adamw_update(
-        tl.load(parameter_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        tl.load(gradient_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        tl.load(first_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        tl.load(second_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        lr,
-        gain_1,
-        gain_2,
-        eps,
-        decay,
-        correction_1,
-        correction_2,
-    )
-    tl.store(parameter_ptr, parameter, mask=is_inside)
-    tl.store(first_ptr, first, mask=is_inside)
-    tl.store(second_ptr, second, mask=is_inside)
+    row_ptr, chunk = program_row(table_ptr, blocks_ptr, 5)
+    n = tl.load(row_ptr + 4)
+    parameters_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED)
+    gradients_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED)
+    firsts_ptr = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED)
+    seconds_ptr = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED)
+    for step in range(STEPS):
+        offsets = (chunk * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
+        is_inside = offsets < n
+        parameter, first, second = adamw_update(
+            tl.load(parameters_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
+            tl.load(gradients_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
+            tl.load(firsts_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
+            tl.load(seconds_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
+            rate,
+            gain_1,
+            gain_2,
+            eps,
+            kept,
+            inverse_correction,
+        )
+        tl.store(parameters_ptr + offsets, parameter, mask=is_inside)
+        tl.store(firsts_ptr + offsets, first, mask=is_inside)
+        tl.store(seconds_ptr + offsets, second, mask=is_inside)
 
 
 def adamw_reference(
@@ -127,21 +146,23 @@ def _launch(
     lists: Any = (parameters, gradients, first, second)
     for key, groups in grouped("adamw", lists).items():
         block = 2048 if device_of(groups[0][0]).family != "cpu" else 4096
-        table = table_of(groups, block)
+        total = sum(math.prod(group[0].shape) for group in groups)
+        steps = 4 if total >= _PROGRAMS * 4 * block else 1
+        table = table_of(groups, steps * block)
         run(
             adamw_kernel,
             (table.n_blocks,),
             table.rows,
             table.blocks,
-            lr,
+            lr / correction_1,
             gain_1,
             gain_2,
             eps,
-            weight_decay,
-            correction_1,
-            correction_2,
+            1 - lr * weight_decay,
+            1 / correction_2,
             *(getattr(tl, name) for name in key[:4]),
             IS_ALIGNED=key[4],
+            STEPS=steps,
             BLOCK=block,
             num_warps=8,
         )

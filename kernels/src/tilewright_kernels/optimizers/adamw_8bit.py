@@ -39,14 +39,28 @@ def dynamic_codes(signed: bool) -> np.ndarray[Any, Any]:
 
 
 @tw.jit
-def code_of(x, codes_ptr):
-    """Return the code of the number that is nearest to x, by bisection."""
-    code = tl.zeros(x.shape, tl.int32)
-    for step in tl.static_range(8):
-        raised = code + (128 >> step)
-        middle = (tl.load(codes_ptr + raised - 1) + tl.load(codes_ptr + raised)) * 0.5
-        code = tl.where(x >= middle, raised, code)
-    return code
+def code_of(x, codes_ptr, SIGNED: tl.constexpr):
+    """Return the code of the number that is nearest to x, between -1 and 1.
+
+    The decimal exponent and the fraction give a code that is at most one off; the bounds of its
+    interval, which follow the 256 numbers in the table, correct it.
+    """
+    magnitude = tl.abs(x)
+    scaled = magnitude * 1e6
+    count = tl.full(x.shape, 1 if SIGNED else 2, tl.int32)
+    for exponent in tl.static_range(6):
+        is_above = magnitude >= 10.0 ** (exponent - 6)
+        scaled = tl.where(is_above, magnitude * 10.0 ** (5 - exponent), scaled)
+        count = tl.where(is_above, (2 if SIGNED else 4) << exponent, count)
+    place = ((scaled - 0.1) * (count.to(tl.float32) * (1 / 0.9))).to(tl.int32)
+    place = tl.minimum(tl.maximum(place, 0), count - 1)
+    if SIGNED:
+        code = tl.where(x < 0, 127 - (count + place), 127 + count + place)
+    else:
+        code = count - 1 + place
+    below = tl.load(codes_ptr + 256 + code)
+    above = tl.load(codes_ptr + 257 + code)
+    return code + (x >= above).to(tl.int32) - (x < below).to(tl.int32)
 
 
 @tw.jit
@@ -58,11 +72,14 @@ def load_moment(codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
 
 
 @tw.jit
-def store_moment(moment, codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
+def store_moment(
+    moment, codes_ptr, scales_ptr, table_ptr, is_inside, is_group, SIGNED: tl.constexpr
+):
     """Store the codes of moments, and the scale of each group: its largest magnitude."""
     scale = tl.max(tl.abs(tl.where(is_inside, moment, 0.0)), axis=1)
     inverse = tl.where(scale > 0, 1.0 / scale, 0.0)
-    tl.store(codes_ptr, code_of(moment * inverse[:, None], table_ptr), mask=is_inside)
+    codes = code_of(moment * inverse[:, None], table_ptr, SIGNED)
+    tl.store(codes_ptr, codes, mask=is_inside)
     tl.store(scales_ptr, scale, mask=is_group)
 
 
@@ -72,13 +89,12 @@ def adamw_8bit_kernel(
     blocks_ptr,
     signed_ptr,
     unsigned_ptr,
-    lr,
+    rate,
     gain_1,
     gain_2,
     eps,
-    decay,
-    correction_1,
-    correction_2,
+    kept,
+    inverse_correction,
     PARAMETER: tl.constexpr,
     GRADIENT: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
@@ -101,17 +117,16 @@ def adamw_8bit_kernel(
         tl.load(gradient_ptr, mask=is_inside, other=0.0).to(tl.float32),
         load_moment(first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group),
         load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
-        lr,
+        rate,
         gain_1,
         gain_2,
         eps,
-        decay,
-        correction_1,
-        correction_2,
+        kept,
+        inverse_correction,
     )
     tl.store(parameter_ptr, parameter, mask=is_inside)
-    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group)
-    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group)
+    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True)
+    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False)
 
 
 def encoded_reference(moment: Any, signed: bool) -> tuple[Any, Any]:
@@ -131,13 +146,20 @@ def decoded_reference(codes: Any, scales: Any, signed: bool) -> Any:
     return dynamic_codes(signed)[codes] * np.repeat(scales, GROUP)[: codes.size]
 
 
+def code_table(signed: bool) -> np.ndarray[Any, Any]:
+    """Return the numbers that codes stand for, and then the 257 bounds of their intervals."""
+    codes = dynamic_codes(signed)
+    middles = (codes[1:] + codes[:-1]) / 2
+    return np.concatenate([codes, [-np.inf], middles, [np.inf]]).astype(np.float32)
+
+
 @functools.lru_cache(16)
 def _codes(signed: bool, place: str | None) -> Any:
     if place is None:
-        return dynamic_codes(signed)
+        return code_table(signed)
     import torch
 
-    return torch.from_numpy(dynamic_codes(signed)).to(place)
+    return torch.from_numpy(code_table(signed)).to(place)
 
 
 def _shapes(make: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -173,13 +195,12 @@ def _launch(
             table.blocks,
             _codes(True, place),
             _codes(False, place),
-            lr,
+            lr / correction_1,
             gain_1,
             gain_2,
             eps,
-            weight_decay,
-            correction_1,
-            correction_2,
+            1 - lr * weight_decay,
+            1 / correction_2,
             getattr(tl, key[0]),
             getattr(tl, key[1]),
             IS_ALIGNED=key[-1],
