@@ -56,6 +56,20 @@ def test_extrema_of_nan_and_infinity():
         tk.max(np.empty((2, 0), np.float32), 1)
 
 
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_positions_are_of_the_first_of_equal_elements(axis):
+    x = np.full((300, 1001), -np.inf, np.float32)
+    for places in ((), ((299, 1000),), ((7, 1000), (8, 0)), ((120, 3), (7, 1000))):
+        for place in places:
+            x[place] = 1
+        np.testing.assert_array_equal(tk.argmax(x, axis), np.argmax(x, axis))
+        np.testing.assert_array_equal(tk.argmin(-x, axis), np.argmin(-x, axis))
+    x[[40, 90], [0, 999]] = np.nan
+    np.testing.assert_array_equal(tk.argmax(x, axis), np.argmax(x, axis))
+    integers = np.full((70, 90), np.iinfo(np.int32).min, np.int32)
+    np.testing.assert_array_equal(tk.argmax(integers, axis), np.argmax(integers, axis))
+
+
 def test_results_may_have_any_strides():
     x = np.random.default_rng(0).standard_normal((2, 3, 5, 7)).astype(np.float32)
     out = np.full((7, 5, 2, 2), np.nan, np.float32)[..., 1].transpose(2, 1, 0)

@@ -56,9 +56,9 @@ def _extremum_of(a, b, IS_MAXIMUM: tl.constexpr):
 @tw.jit
 def _beats(a, b, IS_MAXIMUM: tl.constexpr):
     if IS_MAXIMUM:
-        return (a > b) | (_is_nan(a) & ~_is_nan(b))
+        return ~(a <= b) & ~_is_nan(b)
     else:
-        return (a < b) | (_is_nan(a) & ~_is_nan(b))
+        return ~(a >= b) & ~_is_nan(b)
 
 
 @tw.jit
@@ -79,6 +79,7 @@ def extremum_kernel(
     split_stride,
     chunk,
     VALUE: tl.constexpr,
+    INDEX: tl.constexpr,
     INITIAL: tl.constexpr,
     IS_MAXIMUM: tl.constexpr,
     SPLITS_OUTER: tl.constexpr,
@@ -94,7 +95,13 @@ def extremum_kernel(
     along_reduced = lanes(BLOCK_R, IS_WIDE)[None, :] * x_reduced_1
     begin_0, end_0, begin_1, end_1 = split_bounds(reduced_0, reduced_1, chunk, SPLITS_OUTER)
     best = tl.zeros([BLOCK_K, BLOCK_R], VALUE) + INITIAL
-    index = tl.full([BLOCK_K, BLOCK_R], _NOWHERE, tl.int64)
+    if x_index_ptr is not None:
+        index = tl.full([BLOCK_K, BLOCK_R], _NOWHERE, tl.int64)
+    else:
+        # A lane begins at its first element, and meets its others in order of their positions.
+        index = tl.zeros([BLOCK_K, BLOCK_R], INDEX) + (
+            tl.cast(begin_0, INDEX) * reduced_1 + begin_1 + tl.arange(0, BLOCK_R)[None, :]
+        )
     for place_0 in range(begin_0, end_0):
         row = start + tl.cast(place_0, tl.int64) * x_reduced_0
         for place_1 in range(begin_1, end_1, BLOCK_R):
@@ -102,17 +109,19 @@ def extremum_kernel(
             is_inside = is_kept[:, None] & (place < end_1)[None, :]
             at = row + tl.cast(place_1, tl.int64) * x_reduced_1 + (along_kept + along_reduced)
             x = tl.load(x_ptr + at, mask=is_inside, other=INITIAL).to(VALUE)
-            if index_ptr is not None:
-                if x_index_ptr is not None:
-                    x_index = tl.load(x_index_ptr + at, mask=is_inside, other=_NOWHERE)
-                else:
-                    x_index = place.to(tl.int64) + tl.cast(place_0, tl.int64) * reduced_1
-                    x_index = tl.broadcast_to(x_index[None, :], [BLOCK_K, BLOCK_R])
-                    x_index = tl.where(is_inside, x_index, _NOWHERE)
+            if index_ptr is None:
+                best = _extremum_of(best, x, IS_MAXIMUM)
+            elif x_index_ptr is None:
+                is_better = _beats(x, best, IS_MAXIMUM)
+                x_index = tl.cast(place_0, INDEX) * reduced_1 + place.to(INDEX)
+                index = tl.where(is_better, x_index[None, :], index)
+                best = tl.where(is_better, x, best)
+            else:
+                x_index = tl.load(x_index_ptr + at, mask=is_inside, other=_NOWHERE)
                 is_better = _beats(x, best, IS_MAXIMUM)
                 is_equal = ~is_better & ~_beats(best, x, IS_MAXIMUM)
                 index = tl.where(is_better | (is_equal & (x_index < index)), x_index, index)
-            best = _extremum_of(best, x, IS_MAXIMUM)
+                best = tl.where(is_better, x, best)
     if IS_MAXIMUM:
         y = tl.reduce(best, 1, _greater)
     else:
@@ -123,9 +132,9 @@ def extremum_kernel(
         tl.store(y_ptr + out_at, y, mask=is_kept)
     if index_ptr is not None:
         is_best = (best == y[:, None]) | (_is_nan(best) & _is_nan(y)[:, None])
-        tl.store(
-            index_ptr + out_at, tl.min(tl.where(is_best, index, _NOWHERE), axis=1), mask=is_kept
-        )
+        LAST: tl.constexpr = _NOWHERE if index.dtype == tl.int64 else (1 << 31) - 1
+        position = tl.min(tl.where(is_best, index, LAST), axis=1)
+        tl.store(index_ptr + out_at, position.to(tl.int64), mask=is_kept)
 
 
 def _reference(name: str, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -218,6 +227,7 @@ def _reduce(
         out_kept_1=out_kept_1,
         split_stride=split_stride,
         VALUE=compared_type(x.dtype),
+        INDEX=tl.int32 if view.n_reduced < (1 << 31) - 4096 else tl.int64,
         INITIAL=lowest(x.dtype) if is_maximum else highest(x.dtype),
         IS_MAXIMUM=is_maximum,
         **sizes_of(view, blocks),

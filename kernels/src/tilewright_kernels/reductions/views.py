@@ -207,7 +207,10 @@ def reduction_blocks(view: ReductionView, on_cpu: bool) -> Blocks:
         block_reduced = min(wide_reduced, max(elements // block_kept, 1), 1 if on_cpu else 64)
     programs = view.kept[0].extent * tw.cdiv(kept.extent, block_kept)
     along = outer.extent if outer.extent > 1 else tw.cdiv(inner.extent, 2 * block_reduced)
-    wanted = min(tw.cdiv(_PROGRAMS[on_cpu], max(programs, 1)), along, 1024)
+    wanted = _PROGRAMS[on_cpu] // max(programs, 1)
+    if wanted < 4:  # fewer programs than processors hold cost more than a few too many
+        wanted = tw.cdiv(_PROGRAMS[on_cpu], max(programs, 1))
+    wanted = min(wanted, along, 1024)
     if on_cpu:
         wanted = min(wanted, view.n_reduced * block_kept // _SPLIT_ON_CPU)
     whole = outer.extent if outer.extent > 1 else inner.extent
