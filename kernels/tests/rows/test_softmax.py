@@ -56,7 +56,7 @@ def test_softmax_is_an_operator_of_torch():
     check_compiled(tk.softmax, arrays((3, 40)), wrt=("x",))
 
 
-@pytest.mark.parametrize("columns", [100, 33001])
+@pytest.mark.parametrize("columns", [100, 8000, 33001])
 def test_kernels_of_softmax_compile_for_gpus(columns):
     x = np.ones((8, columns), np.float32)
     check_architectures(SOFTMAX, x, architectures=["sm_90a", "gfx942"])

@@ -13,9 +13,9 @@ from tilewright_kernels.operations import Array, Launcher, Operation
 from tilewright_kernels.rows.shapes import contiguous, is_on_gpu, with_rows
 
 #: Tokens of a program that ranks indices, and those that it compares at a time.
-_RANKED, _COMPARED = 64, 128
+_RANKED, _COMPARED = 16, 128
 #: Rows of the tile that sums cotangents, and its columns.
-_SUMMED, _COLUMNS = 8, 256
+_SUMMED, _COLUMNS = 4, 512
 #: Elements that a program sets to zero.
 _ZEROED = 4096
 

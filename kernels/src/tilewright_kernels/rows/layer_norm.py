@@ -113,6 +113,8 @@ def _run(
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
     blocks = row_blocks(n_columns, x)
+    if not gradients:
+        blocks = blocks.holding_two_values()
     run(
         kernel,
         blocks.grid(n_rows),

@@ -150,7 +150,7 @@ def _launch_backward(run: Launcher, dx: Any, dy: Any, y: Any, log: bool) -> None
     n_rows, n_columns = count_rows(y.shape), y.shape[-1]
     dy, dy_stride = with_rows(dy)
     y, y_stride = with_rows(y)
-    blocks = row_blocks(n_columns, y)
+    blocks = row_blocks(n_columns, y).holding_two_values()
     run(
         softmax_backward_kernel,
         blocks.grid(n_rows),
