@@ -70,8 +70,8 @@ def key_span(
     dk, dv, k, v, q_ptr, dout_ptr, lse_ptr, delta_ptr, q_row, dout_row, q_first, q_end,
     columns, first, last, n_q, n_k, scale, softcap, left, right,
     batch, head, slope, bias_ptr, bias_row, bias_column,
-    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
-    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, M: tl.constexpr,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, M: tl.constexpr,
     D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
 ):  # fmt: skip
     """Add the terms of the rows from ``first`` to ``last`` to the gradients of a block of keys."""
@@ -97,7 +97,9 @@ def key_span(
         else:
             weights = tl.math.exp2(products * log2_scale - lse[None, :])
         if MASKED:
-            kept = kept_scores(row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK)
+            kept = kept_scores(
+                row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
+            )
             weights = tl.where(kept, weights, 0.0)
         dv = tl.dot(weights.to(dout.dtype), dout, dv)
         dscores = weights * (tl.dot(v, tl.trans(dout)) - delta[None, :])
@@ -159,20 +161,21 @@ def keys_gradient_kernel(
                 dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
                 q_first, q_end, columns, first, full, n_q, n_k, scale, softcap, left, right,
                 batch, head, slope, bias, bias_row, bias_column,
-                True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+                True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
             )  # fmt: skip
         dk, dv = key_span(
             dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
             q_first, q_end, columns, full, masked, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            MASK is not None, False, False, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+            MASK is not None, False, False, False, MASK, SOFTCAP, SLOPES,
+            M, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
         if LEFT:
             dk, dv = key_span(
                 dk, dv, k, v, queries, cotangents, lse_ptr + at, delta_ptr + at, q_row, dout_row,
                 q_first, q_end, columns, masked, last, n_q, n_k, scale, softcap, left, right,
                 batch, head, slope, bias, bias_row, bias_column,
-                True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
+                True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, M, D, D_V, PADDED, PADDED_V,
             )  # fmt: skip
     if not (SOFTCAP or SLOPES or bias_ptr is not None):
         dk = dk * scale
@@ -187,8 +190,8 @@ def query_span(
     dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
     rows, first, last, n_q, n_k, scale, softcap, left, right,
     batch, head, slope, bias_ptr, bias_row, bias_column,
-    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
-    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
     D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
 ):  # fmt: skip
     """Add the terms of the keys from ``first`` to ``last`` to the gradient of a block of rows."""
@@ -209,7 +212,9 @@ def query_span(
         else:
             weights = tl.math.exp2(products * log2_scale - lse[:, None])
         if MASKED:
-            kept = kept_scores(row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK)
+            kept = kept_scores(
+                row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
+            )
             weights = tl.where(kept, weights, 0.0)
         dscores = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
         if BENT:
@@ -233,7 +238,7 @@ def queries_gradient_kernel(
 ):  # fmt: skip
     """Compute the gradients of M queries: programs are (blocks of rows, heads, batches)."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if RIGHT and not SQUARE:
+    if RIGHT:
         block = tl.num_programs(0) - 1 - block  # the longest first
     row = block * M
     SLOPES: tl.constexpr = slopes_ptr is not None
@@ -271,20 +276,20 @@ def queries_gradient_kernel(
             dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, first, full, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
     dq = query_span(
         dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
         rows, full, masked, n_q, n_k, scale, softcap, left, right,
         batch, head, slope, bias, bias_row, bias_column,
-        MASK is not None, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        MASK is not None, False, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
     )  # fmt: skip
     if RIGHT or not EVEN:
         dq = query_span(
             dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, masked, last, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
     if not (SOFTCAP or SLOPES or bias_ptr is not None):
         dq = dq * scale

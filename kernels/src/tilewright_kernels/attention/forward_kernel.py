@@ -21,18 +21,24 @@ def forward_span(
     accumulator, total, highest, q, k_ptr, v_ptr, k_stride, v_stride, k_first, k_end,
     rows, first, last, n_q, n_k, scale, softcap, left, right,
     batch, head, slope, bias_ptr, bias_row, bias_column,
-    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
-    SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
-    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
+    N: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
+    PADDED: tl.constexpr, PADDED_V: tl.constexpr,
 ):  # fmt: skip
     """Update the running softmax with the keys from ``first`` to ``last``."""
     BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
+    # each row sees a key of its first block
+    DIAGONAL: tl.constexpr = RIGHT and SQUARE and not LEFT and MASK is None and not BENT
     log2_scale = scale * LOG2_E
     for start in range(first, last, N):
         tl.assume(k_first + start >= 0)
         k = load_block(k_ptr, k_first + start, k_stride, k_end, N, D, PADDED)
         scores = tl.dot(q, tl.trans(k))
-        if BENT or MASKED:
+        if DIAGONAL and MASKED:
+            kept = (start + tl.arange(0, N))[None, :] <= rows[:, None]
+            scores = tl.where(kept, scores, -float("inf"))
+        if BENT or (MASKED and not DIAGONAL):
             row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
             if BENT:
                 scores, _ = bent_scores(
@@ -43,7 +49,7 @@ def forward_span(
                 scores = scores * log2_scale
             if MASKED:
                 kept = kept_scores(
-                    row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, MASK
+                    row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
                 )
                 scores = tl.where(kept, scores, -float("inf"))
             new = tl.maximum(highest, tl.max(scores, 1))
@@ -78,7 +84,7 @@ def attention_forward_kernel(
 ):  # fmt: skip
     """Compute M rows of a head: programs are (blocks of rows, heads, batches)."""
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if RIGHT and not SQUARE:
+    if RIGHT:
         block = tl.num_programs(0) - 1 - block  # the longest first
     row = block * M
     SLOPES: tl.constexpr = slopes_ptr is not None
@@ -112,20 +118,20 @@ def attention_forward_kernel(
             accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, first, full, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
     accumulator, total, highest = forward_span(
         accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
         rows, full, masked, n_q, n_k, scale, softcap, left, right,
         batch, head, slope, bias, bias_row, bias_column,
-        MASK is not None, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        MASK is not None, False, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
     )  # fmt: skip
     if RIGHT or not EVEN:
         accumulator, total, highest = forward_span(
             accumulator, total, highest, q, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, masked, last, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
     if sinks_ptr is not None:
         sink = tl.load(sinks_ptr + head).to(tl.float32) * LOG2_E

@@ -95,9 +95,15 @@ def row_spans(
 @tw.jit
 def kept_scores(
     rows, columns, n_q, n_k, left, right, batch, head,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """Return whether queries see keys, for indices that are broadcast against each other."""
+    """Return whether queries see keys, for indices that are broadcast against each other.
+
+    With SQUARE, ``n_q`` equals ``n_k`` and ``right`` is 0: a row that is stored sees no key past
+    the end.
+    """
+    if SQUARE and RIGHT and not LEFT and MASK is None:
+        return columns <= rows
     kept = (columns < n_k) & (rows < n_q)
     if RIGHT:
         kept = kept & (columns <= rows + (n_k - n_q + right))
