@@ -57,8 +57,11 @@ def forward_blocks(
     if device.family in ("hopper", "blackwell"):
         if n_q <= 64:
             return AttentionBlocks(64, 64, 4, 2)
-        if dims <= 64 and n_q > 128 and not (is_causal and n_q >= 8192):
+        if dims <= 64 and n_q > 128 and not is_causal:
             return AttentionBlocks(256, 64, 16, 3)
+        if dims <= 64 and is_causal and n_q < 8192:
+            # two programs of an SM, whose first and last blocks overlap
+            return AttentionBlocks(128, 64, 8, 2)
         if dims <= 128:
             return AttentionBlocks(128, 128, 8, 3 if dims <= 64 else 2)
         return AttentionBlocks(128, 64, 8, 2)
@@ -76,7 +79,8 @@ def key_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
         return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
     if device.family in ("hopper", "blackwell"):
         if dims <= 64:
-            return AttentionBlocks(64, 128, 8, 2)
+            # two programs of an SM; a warp's lanes hold the sums of 32 rows
+            return AttentionBlocks(32, 128, 4, 3)
         return AttentionBlocks(64, 128, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
     return AttentionBlocks(32, 64 if dims <= 128 else 32, 4, 1)
 
@@ -88,6 +92,8 @@ def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     if itemsize > 2:
         return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
     if device.family in ("hopper", "blackwell"):
+        if dims <= 64:
+            return AttentionBlocks(128, 32, 4, 3)
         return AttentionBlocks(128, 64, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
     return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
 
@@ -98,15 +104,23 @@ def _fitting(extent: int, maximum: int, minimum: int) -> int:
 
 
 def decode_blocks(
-    pairs: int, n_k: int, dims: int, itemsize: int, page: int, device: Device
+    pairs: int, n_k: int, dims: int, itemsize: int, page: int, device: Device, rope: int = 0
 ) -> AttentionBlocks:
-    """Return the blocks over a cache, for ``pairs`` of rows and heads that share keys."""
+    """Return the blocks over a cache, for ``pairs`` of rows and heads that share keys.
+
+    ``rope`` is how many elements keys have that the values, which are in them, have not.
+    """
     if device.family == "cpu":
         return AttentionBlocks(_fitting(pairs, 64, 4), 64, 1, 1)
     if itemsize > 2:
         return AttentionBlocks(16, 16 if dims > 128 else 32, 4, 1)
     m = _fitting(pairs, 64 if dims <= 256 else 16, 16)
     if dims > 256:
+        if rope and dims + rope <= 576 and device.family == "hopper":
+            if pairs > 32:
+                # 64 heads read a block of keys once, and their matmuls are those of warpgroups
+                return AttentionBlocks(64, 64 if page >= 64 else 32, 8, 2)
+            return AttentionBlocks(m, 32, 8, 4)
         return AttentionBlocks(m, 32, 8, 2)
     if device.family in ("hopper", "blackwell", "ampere"):
         n = 64 if dims <= 128 else 32
@@ -114,11 +128,12 @@ def decode_blocks(
     return AttentionBlocks(m, 32, 4, 1)
 
 
-def decode_parts(programs: int, n_k: int, n: int, device: Device) -> int:
+def decode_parts(programs: int, n_k: int, n: int, dims: int, device: Device) -> int:
     """Return how many parts of ``n_k`` keys keep a device busy with ``programs`` for each part."""
     if device.family == "cpu":
         wanted = -(-device.processors // max(programs, 1))
     else:
-        wanted = 4 * device.processors // max(programs, 1)
+        # a processor has room for one program of the largest heads
+        wanted = (4 if dims <= 256 else 2) * device.processors // max(programs, 1)
     longest = max(n_k // (4 * n), 1)
     return max(min(wanted, longest, 64), 1)

@@ -45,12 +45,13 @@ def _launch(
     v_cache = None if v_cache is None else rows_of(v_cache)
     padded, padded_v = padded_head(d), padded_head(value_dims)
     device = device_of(q)
-    blocks = decode_blocks(n_q * group, n_k, max(padded, padded_v), q.dtype.itemsize, page, device)
+    largest = max(padded, padded_v)
+    blocks = decode_blocks(n_q * group, n_k, largest, q.dtype.itemsize, page, device, rope)
     across = tw.cdiv(n_q * group, blocks.m)
     parts = num_splits
     if not parts:
         work = across * key_heads * batch
-        parts = 1 if invariant else decode_parts(work, n_k, blocks.n, device)
+        parts = 1 if invariant else decode_parts(work, n_k, blocks.n, largest, device)
     target, sums = (out, lse)
     if parts > 1:
         target = run.empty((parts, *out.shape), "float32")
