@@ -99,9 +99,8 @@ def extremum_kernel(
         index = tl.full([BLOCK_K, BLOCK_R], _NOWHERE, tl.int64)
     else:
         # A lane begins at its first element, and meets its others in order of their positions.
-        index = tl.zeros([BLOCK_K, BLOCK_R], INDEX) + (
-            tl.cast(begin_0, INDEX) * reduced_1 + begin_1 + tl.arange(0, BLOCK_R)[None, :]
-        )
+        first_row = tl.zeros([BLOCK_K, BLOCK_R], INDEX) + begin_0
+        index = first_row * reduced_1 + begin_1 + tl.arange(0, BLOCK_R)[None, :]
     for place_0 in range(begin_0, end_0):
         row = start + tl.cast(place_0, tl.int64) * x_reduced_0
         for place_1 in range(begin_1, end_1, BLOCK_R):
@@ -113,8 +112,8 @@ def extremum_kernel(
                 best = _extremum_of(best, x, IS_MAXIMUM)
             elif x_index_ptr is None:
                 is_better = _beats(x, best, IS_MAXIMUM)
-                x_index = tl.cast(place_0, INDEX) * reduced_1 + place.to(INDEX)
-                index = tl.where(is_better, x_index[None, :], index)
+                x_index = (tl.zeros([1, BLOCK_R], INDEX) + place_0) * reduced_1 + place[None, :]
+                index = tl.where(is_better, x_index, index)
                 best = tl.where(is_better, x, best)
             else:
                 x_index = tl.load(x_index_ptr + at, mask=is_inside, other=_NOWHERE)
