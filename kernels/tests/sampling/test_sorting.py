@@ -88,3 +88,16 @@ def test_sorts_are_operators_of_torch():
     compiled = torch.compile(lambda x: tk.topk(x, 4), fullgraph=True, backend="aot_eager")
     for found, expected in zip(compiled(x), torch.topk(x, 4), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 700])
+def test_topk_of_wide_rows_keeps_the_first_of_equal_elements(k, largest):
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-(1 << 31), (1 << 31) - 1, (2, 9001)).astype(np.int32)
+    few = rng.integers(0, 3, (2, 9001)).astype(np.float32)
+    nan = np.full((1, 9001), np.nan, np.float32)
+    for x in (integers, few, nan):
+        _, found = tk.topk(x, k, largest=largest)
+        keys = -x.astype(np.float64) if largest else x
+        np.testing.assert_array_equal(found, np.argsort(keys, -1, kind="stable")[:, :k])

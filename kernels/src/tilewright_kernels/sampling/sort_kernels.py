@@ -96,7 +96,11 @@ def best_of_blocks_kernel(
     KEPT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Store the first ``KEPT`` packed elements of each block, in order."""
+    """Store the first ``KEPT`` packed elements of each block, in order of their positions.
+
+    A bisection over the bits of keys finds the last that is kept; of keys that equal it, those of
+    the lowest positions are kept.
+    """
     row, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
     column = block * BLOCK + tl.arange(0, BLOCK)
     is_inside = column < n_columns
@@ -105,9 +109,19 @@ def best_of_blocks_kernel(
     else:
         x = tl.load(x_ptr + row * x_stride + column, mask=is_inside, other=0)
         key = tl.where(is_inside, packed(x, column, DESCENDING), NOTHING)
-    best = tl.topk(key, KEPT, descending=False)
+    upper = (key >> 32).to(tl.int32)
+    last = tl.cast(-(1 << 31), tl.int64)
+    for step in range(32):
+        raised = last + (tl.cast(1, tl.int64) << (31 - step))
+        n_before = tl.sum((upper < raised.to(tl.int32)).to(tl.int32), axis=0)
+        last = tl.where(n_before < KEPT, raised, last)
+    is_before = upper < last.to(tl.int32)
+    is_last = (upper == last.to(tl.int32)).to(tl.int32)
+    n_last = KEPT - tl.sum(is_before.to(tl.int32), axis=0)
+    is_kept = is_before | ((is_last > 0) & (tl.cumsum(is_last, axis=0) <= n_last))
+    place = tl.cumsum(is_kept.to(tl.int32), axis=0) - 1
     out = (row * tl.num_programs(0) + block) * KEPT
-    tl.store(best_ptr + out + tl.arange(0, KEPT), best)
+    tl.store(best_ptr + out + place, key, mask=is_kept)
 
 
 @tw.jit
