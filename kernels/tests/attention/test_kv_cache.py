@@ -128,3 +128,15 @@ def test_kernels_of_caches_compile_for_gpus():
     check_architectures(
         CACHED_ATTENTION, *given.values(), None, None, None, 64, 0.25, 0.0, -1, -1, 2
     )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("heads", [16, 128])
+def test_kernels_of_latent_heads_compile_for_hopper(heads):
+    q = np.ones((2, 1, heads, 576), np.float16)
+    cache = np.ones((8, 64, 1, 576), np.float16)
+    lengths, table = np.full(2, 256, np.int32), np.zeros((2, 4), np.int32)
+    check_architectures(
+        CACHED_ATTENTION, q, cache, None, lengths, table, None, None, None, 512, 0.1, 0.0, -1, -1,
+        0, architectures=("sm_90a",),
+    )  # fmt: skip
