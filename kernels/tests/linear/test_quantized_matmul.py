@@ -40,8 +40,9 @@ def test_results_equal_the_formula(bits, m, has_zeros):
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
 
 
-def test_parts_along_k(monkeypatch):
-    monkeypatch.setattr(module, "_blocks", lambda *_: Blocks(16, 32, 32, split=3))
+@pytest.mark.parametrize("blocks", [Blocks(16, 32, 32, split=3), Blocks(256, 32, 32)])
+def test_parts_along_k_and_weights_first(monkeypatch, blocks):
+    monkeypatch.setattr(module, "_blocks", lambda *_: blocks)
     _, words, scales, zeros = weights(40, 256, 4, 4, True)
     a = np.random.default_rng(2).standard_normal((3, 256)).astype(np.float32)
     expected = tk.quantized_matmul_reference(*map(doubled, (a,)), words, scales, zeros)

@@ -10,7 +10,7 @@ import array_api_compat
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
+from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import OPERANDS, name_of
 from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.leading_axes import in_shape, returned
@@ -47,8 +47,13 @@ def quantized_matmul_kernel(
     stride_am, stride_ak, stride_cm, stride_cn,
     GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr, OPERAND: tl.constexpr,
+    WEIGHTS_FIRST: tl.constexpr,
 ):  # fmt: skip
-    """Compute a block of ``a @ w.T``; of parts along K, the sums of one to ``c`` [SPLIT, M, N]."""
+    """Compute a block of ``a @ w.T``; of parts along K, the sums of one to ``c`` [SPLIT, M, N].
+
+    With ``WEIGHTS_FIRST`` it is the transpose of ``w @ a.T``, whose left operand the matrix
+    instructions of Hopper take from registers.
+    """
     block_m, block_n = block_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -60,7 +65,10 @@ def quantized_matmul_kernel(
         start, end = part * each, min(K, (part + 1) * each)
         c_ptr += part.to(tl.int64) * M * N
     words = tl.arange(0, BLOCK_K * BITS // 32)
-    accumulator = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    if WEIGHTS_FIRST:
+        accumulator = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    else:
+        accumulator = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for first in range(start, end, BLOCK_K):
         a = tl.load(
             a_ptr + rows[:, None] * stride_am + (first + k[None, :]) * stride_ak,
@@ -72,7 +80,12 @@ def quantized_matmul_kernel(
             GROUP, BITS,
         )  # fmt: skip
         w = (w * scale[:, :, None]).to(OPERAND).reshape(BLOCK_N, BLOCK_K)
-        accumulator = tl.dot(a, w.T, accumulator)
+        if WEIGHTS_FIRST:
+            accumulator = tl.dot(w, a.T, accumulator)
+        else:
+            accumulator = tl.dot(a, w.T, accumulator)
+    if WEIGHTS_FIRST:
+        accumulator = accumulator.T
     tl.store(
         c_ptr + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn,
         accumulator.to(c_ptr.dtype.element_ty),
@@ -210,6 +223,7 @@ def _launch(
         GROUP_M=8,
         SPLIT=blocks.split,
         OPERAND=OPERANDS[name_of(a)],
+        WEIGHTS_FIRST=blocks.m > 128,
         **constants,
         **blocks.options,
     )
@@ -241,8 +255,15 @@ def _launch(
 def _blocks(m: int, n: int, k: int, device: Device) -> Blocks:
     """Return blocks that leave registers for the conversion of the weights."""
     found = matmul_blocks(m, n, k, 16, device)
-    if device.family == "cpu" or m <= 64:
+    if device.family == "cpu" or (m <= FEW_ROWS and device.family[:4] in ("cdna", "rdna")):
         return replace(found, k=max(found.k, 32))
+    if m <= FEW_ROWS:
+        # each iteration waits for its scales: several programs of a processor do so in turn
+        tiles, steps = tw.cdiv(m, found.m) * tw.cdiv(n, 64), tw.cdiv(k, 128)
+        split = max(1, min(4 * device.processors // tiles, steps // 8, MOST_PARTS))
+        return replace(found, n=64, k=128, num_stages=min(found.num_stages, 4), split=split)
+    if device.family == "hopper" and tw.cdiv(m, 256) * tw.cdiv(n, 128) >= device.processors:
+        return Blocks(256, 128, 64, 8, 3)  # half as many conversions as with 128 rows
     return replace(found, m=min(found.m, 128), n=min(found.n, 128), num_warps=8, num_stages=3)
 
 
@@ -273,6 +294,7 @@ def _backward_launch(
         None if each is None else packed(each) for each in (words, scales, zeros)
     )
     blocks = _blocks(m, k, n, device_of(dc))
+    blocks = replace(blocks, m=min(blocks.m, 128))
     run(
         quantized_transpose_kernel,
         (tw.cdiv(m, blocks.m) * tw.cdiv(k, max(blocks.n, 32)),),
