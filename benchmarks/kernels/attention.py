@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from device_times import DeviceTimer
 
 import tilewright_kernels as tk
 from tilewright_kernels.attention import kv_cache, operations
@@ -35,8 +36,6 @@ TOKENS = 16384
 LENGTHS = (2048, 8192, 32768)
 #: Terabytes per second and TFLOP/s of the data sheet, by a part of the device's name.
 ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
-#: cycles that the device waits while the host enqueues a call
-LEAD = 1_500_000
 
 Call = Callable[[], Any]
 
@@ -51,7 +50,7 @@ class Clock:
 
     def __init__(self, device: str, seconds: float) -> None:
         self.device, self.seconds = device, seconds
-        self._spoiler = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+        self._timer = DeviceTimer() if device == "cuda" else None
 
     def medians(self, calls: Mapping[str, Call], rounds: int) -> dict[str, float]:
         """Return the median of each call, which alternate."""
@@ -64,24 +63,17 @@ class Clock:
         for number in range(rounds):
             order = list(calls) if number % 2 == 0 else list(reversed(calls))
             for name in order:
-                times[name].append(self._one(calls[name]))
+                times[name].append(self._one(name, calls[name]))
             if time.perf_counter() - start > self.seconds and number >= 3:
                 break
         return {name: statistics.median(taken) for name, taken in times.items()}
 
-    def _one(self, call: Call) -> float:
-        if self.device == "cpu":
-            start = time.perf_counter()
-            call()
-            return (time.perf_counter() - start) * 1e6
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._spoiler.zero_()
-        torch.cuda._sleep(LEAD)
-        begin.record()
+    def _one(self, name: str, call: Call) -> float:
+        if self._timer is not None:
+            return self._timer.seconds(name, call) * 1e6
+        start = time.perf_counter()
         call()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end) * 1e3)
+        return (time.perf_counter() - start) * 1e6
 
     def host(self, call: Call) -> float:
         """Return the host's time of a call."""

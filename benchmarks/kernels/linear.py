@@ -23,12 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from device_times import DeviceTimer
 
 import tilewright_kernels as tk
 
 Call = Callable[[], Any]
-#: Cycles that the device waits while the host enqueues a call.
-LEAD = 300_000
 REPEATS = 20
 #: Name of a device -> multiplications and additions per second in 16 bits, twice; bytes per second.
 ROOFS = {"H100": (989e12, 3.35e12), "H200": (989e12, 4.8e12), "A100": (312e12, 2.0e12)}
@@ -225,18 +224,12 @@ def cpu_cases() -> Iterator[Callable[[], Case]]:
 
 def gpu_times(calls: Mapping[str, Call], rounds: int = 12) -> dict[str, float]:
     """Return the median seconds of the device."""
-    spoiler = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    timer = DeviceTimer()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
-            spoiler.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(LEAD)
-            start.record()
-            call()
-            end.record()
-            end.synchronize()
-            times[name].append(start.elapsed_time(end) * 1e-3)
+            times[name].append(timer.seconds(name, call))
+    timer.print_exposed()
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 

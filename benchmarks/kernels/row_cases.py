@@ -231,7 +231,8 @@ class Cases:
             getattr(tk, f"{name}_reference"),
             (x, target),
             2 * size,
-            3 * size,
+            # the gradient of the divergence by x depends on the target alone
+            (2 if name == "kl_div" else 3) * size,
             checked=0,
         )
 

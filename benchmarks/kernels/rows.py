@@ -24,11 +24,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from device_times import DeviceTimer
 from row_cases import Case, Cases, liger
 
 Call = Callable[[], Any]
-#: Cycles that the device waits while the host enqueues a call: at first, and at most.
-LEAD, LONGEST_LEAD = 600_000, 40_000_000
 REPEATS = 20
 #: Name of a device -> bytes per second.
 ROOFS = {"H100": 3.35e12, "H200": 4.8e12, "A100": 2.0e12}
@@ -36,32 +35,13 @@ TOLERANCES = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 
 def gpu_times(calls: Mapping[str, Call], rounds: int = 9) -> dict[str, float]:
-    """Return the median seconds of the device.
-
-    A call whose lead ended before the host had enqueued all of it is measured again with a longer
-    lead: else the time would be the host's.
-    """
-    spoiler = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    """Return the median seconds of the device."""
+    timer = DeviceTimer()
     times: dict[str, list[float]] = {name: [] for name in calls}
-    leads = dict.fromkeys(calls, LEAD)
     for _ in range(rounds):
         for name, call in calls.items():
-            while True:
-                spoiler.zero_()
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                torch.cuda._sleep(leads[name])
-                start.record()
-                call()
-                end.record()
-                is_hidden = not start.query()
-                end.synchronize()
-                if is_hidden or leads[name] >= LONGEST_LEAD:
-                    break
-                leads[name] *= 2
-            times[name].append(start.elapsed_time(end) * 1e-3)
-    for name, lead in leads.items():
-        if lead >= LONGEST_LEAD:
-            print(f"  {name}: waits for the device, so that its time has the host's part")
+            times[name].append(timer.seconds(name, call))
+    timer.print_exposed()
     return {name: statistics.median(taken) for name, taken in times.items()}
 
 
