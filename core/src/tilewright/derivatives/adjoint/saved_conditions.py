@@ -50,13 +50,15 @@ def condition_on(b: Builder, result: Value, predicate: str) -> Value:
     """
     zero = b.constant_like(result.type, 0.0)
     if predicate in ("gt", "le"):
-        return b.cmp(result, zero, predicate=predicate)
+        compared: Value = b.cmp(result, zero, predicate=predicate)
+        return compared
     # a negative zero is what a negative x rounded to
     type_ = with_element(result.type, IntType(bit_width(element_type(result.type))))
     bits = b.bitcast(result, result=type_)
     has_sign = b.cmp(bits, b.constant_like(type_, 0), predicate=predicate)
     is_number = b.cmp(result, zero, predicate="ge" if predicate == "ge" else "le")
-    return b.and_(has_sign, is_number)
+    found: Value = b.and_(has_sign, is_number)
+    return found
 
 
 def _is_positive_multiple(value: Value, x: Value) -> bool:
