@@ -130,7 +130,7 @@ def measure(case: Case, device: str, roof: float | None, *, compiled: bool) -> b
             wrt = [each for each in inputs if each.requires_grad]
             torch.autograd.grad(made, wrt, dy.to(made.dtype), retain_graph=True)
         except Exception as error:
-            print(f"  {name}: left out ({type(error).__name__}: {str(error)[:100]})", flush=True)
+            print(f"  {name}: skipped ({type(error).__name__}: {str(error)[:100]})", flush=True)
             continue
 
         def run_forward(function: Any = function, inputs: Any = inputs) -> None:

@@ -10,10 +10,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     LOG2_E,
-    bent_scores,
     kept_scores,
     key_spans,
     load_block,
+    modified_scores,
     row_spans,
     sequence,
     store_block,
@@ -89,7 +89,7 @@ def key_span(
         products = tl.dot(k, tl.trans(q))
         row, column = rows[None, :], columns[:, None]
         if BENT:
-            scores, derivative = bent_scores(
+            scores, derivative = modified_scores(
                 products, row, column, n_q, n_k, scale, softcap, slope,
                 bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
             )  # fmt: skip
@@ -204,7 +204,7 @@ def query_span(
         products = tl.dot(q, tl.trans(k))
         row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
         if BENT:
-            scores, derivative = bent_scores(
+            scores, derivative = modified_scores(
                 products, row, column, n_q, n_k, scale, softcap, slope,
                 bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
             )  # fmt: skip

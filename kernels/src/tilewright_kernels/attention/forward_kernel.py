@@ -7,10 +7,10 @@ import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     LN_2,
     LOG2_E,
-    bent_scores,
     kept_scores,
     key_spans,
     load_block,
+    modified_scores,
     sequence,
     store_block,
 )
@@ -41,7 +41,7 @@ def forward_span(
         if BENT or (MASKED and not DIAGONAL):
             row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
             if BENT:
-                scores, _ = bent_scores(
+                scores, _ = modified_scores(
                     scores, row, column, n_q, n_k, scale, softcap, slope,
                     bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
                 )  # fmt: skip

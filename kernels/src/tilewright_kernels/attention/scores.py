@@ -115,11 +115,11 @@ def kept_scores(
 
 
 @tw.jit
-def bent_scores(
+def modified_scores(
     products, rows, columns, n_q, n_k, scale, softcap, slope, bias_ptr, bias_row, bias_column,
     SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
-    """Return scores of products of queries and keys, and the slope of the scores in them.
+    """Return attention scores of dot products of queries and keys, and their derivative.
 
     Both are in units of log2: the exponential of a score is ``exp2`` of it.
     """
@@ -127,9 +127,9 @@ def bent_scores(
     derivative = tl.full(scores.shape, scale, tl.float32)
     if SOFTCAP:
         # the hyperbolic tangent
-        bent = 1.0 - 2.0 / (tl.math.exp2(scores * (2.0 * LOG2_E / softcap)) + 1.0)
-        scores = softcap * bent
-        derivative = scale * (1.0 - bent * bent)
+        capped = 1.0 - 2.0 / (tl.math.exp2(scores * (2.0 * LOG2_E / softcap)) + 1.0)
+        scores = softcap * capped
+        derivative = scale * (1.0 - capped * capped)
     if SLOPES:
         scores -= slope * tl.abs(rows + (n_k - n_q) - columns).to(tl.float32)
     if bias_ptr is not None:

@@ -83,8 +83,8 @@ def quantize(
 
     Returns:
         The quantized matrix, and scales in float32 of shape (M / rows, N / columns), rounded up:
-        the elements are the products of both. The largest magnitude of a block becomes the largest
-        one of the type.
+        an element times its scale is the value. The largest magnitude of a block becomes the
+        largest one of the type.
 
     Raises:
         ValueError: ``x`` is no matrix, or ``dtype`` is another.
