@@ -63,8 +63,8 @@ def softmax(x: torch.Tensor) -> torch.Tensor:
 
 
 def example(name: str) -> Any:
-    """Load a program of ``examples/triton`` with ``rival`` as its ``triton``."""
-    sys.path.append(str(Path(__file__).resolve().parents[2] / "examples/triton"))
+    """Load a program of ``examples/triton_programs`` with ``rival`` as its ``triton``."""
+    sys.path.append(str(Path(__file__).resolve().parents[2] / "examples/triton_programs"))
     if sys.modules.get("triton") is rival:
         return importlib.import_module(name)
     names = {

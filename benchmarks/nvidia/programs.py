@@ -1,4 +1,4 @@
-"""Programs of ``examples/triton``, unchanged, on Triton and on Tilewright (:mod:`both_libraries`).
+"""Unchanged programs of ``examples/triton_programs`` on Triton and on Tilewright.
 
 A case names a program and its arguments.
 """
@@ -48,7 +48,7 @@ def calls_of(case: str) -> Calls:
     import torch
 
     program, *words = case.split()
-    sys.path.insert(0, str(ROOT / "examples" / "triton"))
+    sys.path.insert(0, str(ROOT / "examples" / "triton_programs"))
     module = __import__(program)
 
     def normal(*shape: int, dtype: Any = torch.float16) -> Any:
@@ -132,4 +132,4 @@ def _backward(out: Any, inputs: Any, slope: Any) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    main("programs of examples/triton", list(cases()), calls_of, __file__)
+    main("programs of examples/triton_programs", list(cases()), calls_of, __file__)

@@ -1,4 +1,4 @@
-"""The programs of ``examples/triton`` through the shim, with odd shapes.
+"""The programs of ``examples/triton_programs`` through the shim, with odd shapes.
 
 They run on CPU tensors, and on CUDA tensors if there is a GPU. PyTorch in float64 is the oracle. A
 test of an autotuned kernel runs one configuration, so that each is tested separately; tuning has
@@ -22,7 +22,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-FOLDER = Path(__file__).resolve().parents[1] / "triton"
+FOLDER = Path(__file__).resolve().parents[1] / "triton_programs"
 EXAMPLES = tuple(sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "comparison"))
 
 #: dtype -> the maximum error, relative to the maximum result, that rounding operands and results to
@@ -36,6 +36,13 @@ CUDA = pytest.param(
         pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no NVIDIA GPU here"),
     ],
 )
+
+
+@pytest.mark.parametrize("package", ["triton", "torch", "jax", "numpy"])
+def test_no_folder_hides_a_package_from_scripts(package: str) -> None:
+    assert not (FOLDER.parent / package).exists(), (
+        "a program of examples/ would import the folder, as a namespace package"
+    )
 
 
 @pytest.fixture(params=["cpu", CUDA])

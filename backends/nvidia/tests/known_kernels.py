@@ -365,7 +365,7 @@ OTHERS = (
     ),
 )
 
-TRITON = "examples/triton/"
+TRITON = "examples/triton_programs/"
 _FORWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_M": 128, "BLOCK_N": 64}
 _BACKWARD = {"CAUSAL": True, "HEAD": 64, "BLOCK_HELD": 64, "BLOCK_STEP": 64}
 _PERSISTENT = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 8, "PROGRAMS": 132}
