@@ -2,80 +2,107 @@
 
 import numpy as np
 import pytest
+from checks import check_architectures, check_compiled, check_gradients, check_operation
 
 import tilewright_kernels as tk
+from tilewright_kernels.linear.convolution import CONV2D
+from tilewright_kernels.linear.convolution_windows import Window
 
-SETTINGS = [(1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 1, 2)]
+#: stride, padding, dilation, groups
+SETTINGS = [
+    (1, 0, 1, 1),
+    (2, 1, 1, 3),
+    (1, 2, 2, 1),
+    ((3, 1), (0, 2), (1, 2), 1),
+    ((1, 2), (3, 0), (2, 1), 6),
+]
 
 
-def drawn(layout, dtype=np.float32):
+def drawn(layout="NCHW", groups=1):
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((2, 19, 11, 13)).astype(dtype)
-    w, bias = (
-        rng.standard_normal((21, 19, 3, 2)).astype(dtype),
-        rng.standard_normal(21).astype(dtype),
-    )
-    return (x if layout == "NCHW" else np.moveaxis(x, 1, 3)), w, bias
+    x = rng.standard_normal((2, 18, 11, 13))
+    weight, bias = rng.standard_normal((12, 18 // groups, 3, 2)), rng.standard_normal(12)
+    return {"x": x if layout == "NCHW" else np.moveaxis(x, 1, 3), "weight": weight, "bias": bias}
+
+
+def named(stride, padding, dilation, groups, layout):
+    return {
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "layout": layout,
+    }
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("stride, padding, dilation", SETTINGS)
-def test_results_equal_the_formula(layout, stride, padding, dilation):
-    x, w, bias = drawn(layout)
-    settings = {"stride": stride, "padding": padding, "dilation": dilation, "layout": layout}
-    expected = tk.conv2d_reference(*(each.astype(np.float64) for each in (x, w, bias)), **settings)
-    out = np.full(expected.shape, np.nan, np.float32)
-    tk.conv2d(x, w, bias, out=out, **settings)
-    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+@pytest.mark.parametrize("values", SETTINGS)
+def test_results_equal_the_formula(layout, values):
+    settings = named(*values, layout)
+    check_operation(tk.conv2d, tk.conv2d_reference, drawn(layout, values[3]), settings, atol=1e-4)
 
 
 def test_the_formula_is_that_of_pytorch():
     torch = pytest.importorskip("torch")
-    x, w, bias = (torch.from_numpy(each) for each in drawn("NCHW", np.float64))
-    for stride, padding, dilation in SETTINGS:
-        expected = torch.nn.functional.conv2d(x, w, bias, stride, padding, dilation)
-        found = tk.conv2d_reference(x, w, bias, stride, padding, dilation)
-        torch.testing.assert_close(found, expected)
+    for *settings, groups in SETTINGS:
+        given = [torch.from_numpy(each) for each in drawn(groups=groups).values()]
+        expected = torch.nn.functional.conv2d(*given, *settings, groups)
+        torch.testing.assert_close(tk.conv2d_reference(*given, *settings, groups), expected)
 
 
-def test_float16():
-    x, w, bias = drawn("NHWC", np.float16)
-    found = tk.conv2d(x, w, bias, layout="NHWC", padding=1)
-    doubled = (each.astype(np.float64) for each in (x, w, bias))
-    expected = tk.conv2d_reference(*doubled, layout="NHWC", padding=1)
-    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-2)
+def test_16_bits():
+    for dtype in ("float16", "bfloat16"):
+        settings = {"layout": "NHWC", "padding": 1}
+        check_operation(
+            tk.conv2d,
+            tk.conv2d_reference,
+            drawn("NHWC"),
+            settings,
+            dtype=dtype,
+            layouts=["contiguous"],
+            atol=0.1,
+        )
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("stride, padding, dilation", SETTINGS[1:])
-def test_gradients(layout, stride, padding, dilation):
-    torch = pytest.importorskip("torch")
-    settings = {"stride": stride, "padding": padding, "dilation": dilation, "layout": layout}
-    given = [torch.from_numpy(np.array(each)).requires_grad_() for each in drawn(layout)]
-    exact = [each.detach().double().requires_grad_() for each in given]
-    expected = tk.conv2d_reference(*exact, **settings)
-    dy = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0))
-    expected.backward(dy.double())
-    tk.conv2d(*given, **settings).backward(dy)
-    for found, reference in zip(given, exact, strict=True):
-        torch.testing.assert_close(found.grad.double(), reference.grad, rtol=1e-4, atol=1e-3)
+@pytest.mark.parametrize("values", SETTINGS[1:])
+def test_gradients(layout, values):
+    settings = named(*values, layout)
+    check_gradients(tk.conv2d, tk.conv2d_reference, drawn(layout, values[3]), settings, atol=1e-3)
+
+
+def test_compiles_whole():
+    settings = named(*SETTINGS[-1], "NCHW")
+    arrays = drawn(groups=6)
+    check_compiled(tk.conv2d, arrays, settings, wrt=("x", "weight", "bias"))
+
+
+def test_compiles_for_architectures():
+    given = (each.astype(np.float16) for each in drawn("NHWC", 3).values())
+    check_architectures(CONV2D, *given, Window.of(2, 1, 1).numbers, 3, "NHWC", "ieee")
 
 
 def test_no_images():
-    x, w, _ = drawn("NCHW")
-    assert tk.conv2d(x[:0], w).shape == (0, 21, 9, 12)
+    x, weight, _ = drawn().values()
+    assert tk.conv2d(x[:0], weight).shape == (0, 12, 9, 12)
 
 
 def test_wrong_arguments_are_refused():
-    x, w, bias = drawn("NCHW")
-    with pytest.raises(ValueError, match="have not the channels"):
+    x, w, bias = drawn().values()
+    with pytest.raises(ValueError, match="have not the channels of 1 group of filters"):
         tk.conv2d(x[:, :3], w)
+    with pytest.raises(ValueError, match="have not the channels of 5 groups of filters"):
+        tk.conv2d(x, w, groups=5)
+    with pytest.raises(ValueError, match="must have 4 axes"):
+        tk.conv2d(x[0], w)
     with pytest.raises(ValueError, match="layout must be"):
         tk.conv2d(x, w, layout="HWC")
-    with pytest.raises(ValueError, match="do not fit an axis"):
+    with pytest.raises(ValueError, match="do not fit axes"):
         tk.conv2d(x[:, :, :2], w)
-    with pytest.raises(ValueError, match="is too small"):
-        tk.conv2d(x, w, stride=0)
+    with pytest.raises(ValueError, match="must be at least 1, and padding"):
+        tk.conv2d(x, w, stride=(1, 0))
+    with pytest.raises(TypeError, match="padding must be an integer or two of them"):
+        tk.conv2d(x, w, padding=(1, 1, 1))
     with pytest.raises(ValueError, match="bias has the shape"):
         tk.conv2d(x, w, bias[:3])
     with pytest.raises(TypeError, match="and weight of float16"):

@@ -10,9 +10,10 @@ import array_api_compat
 import tilewright as tw
 from tilewright_kernels.linear.blocks import matmul_blocks
 from tilewright_kernels.linear.convolution_kernels import convolution_kernel, filter_gradient_kernel
+from tilewright_kernels.linear.convolution_windows import Pair, Window
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of, operand_of
 from tilewright_kernels.linear.epilogue import packed
-from tilewright_kernels.operations import Array, Launcher, Operation, strides
+from tilewright_kernels.operations import Array, Ints, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 
 
@@ -20,42 +21,50 @@ def conv2d_reference(
     x: Any,
     weight: Any,
     bias: Any = None,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
     layout: str = "NCHW",
 ) -> Any:
     """Return the sum over taps of shifted images times the filters at the tap, and the bias."""
     xp = array_api_compat.array_namespace(x)
+    window = Window.of(stride, padding, dilation)
     x = x if layout == "NHWC" else xp.permute_dims(x, (0, 2, 3, 1))
-    h, w = x.shape[1:3]
-    _, _, taps_h, taps_w = weight.shape
-    out_h = out_extent(h, taps_h, stride, padding, dilation)
-    out_w = out_extent(w, taps_w, stride, padding, dilation)
-    side = xp.zeros_like(x[:, :, :1, :])
-    side = xp.concat([side] * padding, axis=2) if padding else side[:, :, :0, :]
-    x = xp.concat([side, x, side], axis=2)
-    side = xp.zeros_like(x[:, :1, :, :])
-    side = xp.concat([side] * padding, axis=1) if padding else side[:, :0, :, :]
-    x = xp.concat([side, x, side], axis=1)
+    taps = weight.shape[2:]
+    rows, columns = window.outputs(x.shape[1:3], taps)
+    for axis, zeros in zip((1, 2), window.padding, strict=True):
+        shape = [*x.shape[:axis], zeros, *x.shape[axis + 1 :]]
+        side = xp.broadcast_to(xp.zeros_like(xp.sum(x, axis=axis, keepdims=True)), tuple(shape))
+        x = xp.concat([side, x, side], axis=axis)
     y = 0
-    for r in range(taps_h):
-        for s in range(taps_w):
-            top, left = r * dilation, s * dilation
+    for r in range(taps[0]):
+        for s in range(taps[1]):
+            top, left = r * window.dilation[0], s * window.dilation[1]
             shifted = x[
                 :,
-                top : top + (out_h - 1) * stride + 1 : stride,
-                left : left + (out_w - 1) * stride + 1 : stride,
+                top : top + (rows - 1) * window.stride[0] + 1 : window.stride[0],
+                left : left + (columns - 1) * window.stride[1] + 1 : window.stride[1],
                 :,
             ]
-            y = y + xp.matmul(shifted, xp.permute_dims(weight[:, :, r, s], (1, 0)))
+            y = y + _times_filters(xp, shifted, weight[:, :, r, s], groups)
     y = y if bias is None else y + bias
     return y if layout == "NHWC" else xp.permute_dims(y, (0, 3, 1, 2))
 
 
-def out_extent(extent: int, taps: int, stride: int, padding: int, dilation: int) -> int:
-    """Return the extent of the result of a convolution along an axis."""
-    return (extent + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+def _times_filters(xp: Any, pixels: Any, filters: Any, groups: int) -> Any:
+    """Return the products of pixels (..., channels) and filters (filters, channels of a group)."""
+    inner, outer = filters.shape[1], filters.shape[0] // groups
+    return xp.concat(
+        [
+            xp.matmul(
+                pixels[..., group * inner : (group + 1) * inner],
+                xp.permute_dims(filters[group * outer : (group + 1) * outer], (1, 0)),
+            )
+            for group in range(groups)
+        ],
+        axis=-1,
+    )
 
 
 def _places(layout: str) -> tuple[int, ...]:
@@ -63,23 +72,26 @@ def _places(layout: str) -> tuple[int, ...]:
     return (0, 1, 2, 3) if layout == "NCHW" else (0, 3, 1, 2)
 
 
+def _images(layout: str, images: int, channels: int, rows: int, columns: int) -> tuple[int, ...]:
+    """Return the shape of images."""
+    if layout == "NCHW":
+        return images, channels, rows, columns
+    return images, rows, columns, channels
+
+
 def _shapes(
     make: Any,
     x: Any,
     weight: Any,
     bias: Any,
-    stride: int,
-    padding: int,
-    dilation: int,
+    window: Any,
+    groups: int,
     layout: str,
     precision: str,
 ) -> tuple[Any, ...]:
-    n, _, h, w = (x.shape[axis] for axis in _places(layout))
-    filters, _, taps_h, taps_w = weight.shape
-    height = out_extent(h, taps_h, stride, padding, dilation)
-    width = out_extent(w, taps_w, stride, padding, dilation)
-    shape = (n, filters, height, width) if layout == "NCHW" else (n, height, width, filters)
-    return (make(shape, x.dtype),)
+    images, _, *extents = (x.shape[axis] for axis in _places(layout))
+    outputs = Window.from_numbers(window).outputs(extents, weight.shape[2:])
+    return (make(_images(layout, images, weight.shape[0], *outputs), x.dtype),)
 
 
 def _launch(
@@ -88,13 +100,12 @@ def _launch(
     x: Array,
     weight: Array,
     bias: Array | None,
-    stride: int,
-    padding: int,
-    dilation: int,
+    window: Ints,
+    groups: int,
     layout: str,
     precision: str,
 ) -> None:
-    _convolve(run, y, x, weight, bias, (0, 1), stride, padding, dilation, layout, precision, False)
+    _convolve(run, y, x, weight, bias, window, groups, layout, precision, is_transposed=False)
 
 
 def _convolve(
@@ -103,31 +114,35 @@ def _convolve(
     x: Any,
     weight: Any,
     bias: Any,
-    weight_axes: tuple[int, int],
-    stride: int,
-    padding: int,
-    dilation: int,
+    window: Any,
+    groups: int,
     layout: str,
     precision: str,
+    *,
     is_transposed: bool,
 ) -> None:
     """Launch a convolution of ``x``, or the gradient of the images by the one of the result."""
     axes = _places(layout)
     n, channels, h, w = (x.shape[axis] for axis in axes)
     _, filters, out_h, out_w = (y.shape[axis] for axis in axes)
-    pixels = n * out_h * out_w
+    pixels, channels, filters = n * out_h * out_w, channels // groups, filters // groups
     if pixels == 0 or filters == 0:
         return
-    taps_h, taps_w = weight.shape[2:]
+    taps = weight.shape[2:]
     operand = name_of(x)
     blocks = matmul_blocks(
-        pixels, filters, channels * taps_h * taps_w, bits_of(operand), device_of(x), may_split=False
+        pixels,
+        filters,
+        channels * taps[0] * taps[1],
+        bits_of(operand),
+        device_of(x),
+        batch=groups,
+        may_split=False,
     )
-    inner = min(blocks.k, max(16, tw.next_power_of_2(channels)))
     weight_steps = strides(weight)
     run(
         convolution_kernel,
-        (tw.cdiv(pixels, blocks.m) * tw.cdiv(filters, blocks.n),),
+        (tw.cdiv(pixels, blocks.m) * tw.cdiv(filters, blocks.n), groups),
         x,
         weight,
         y,
@@ -140,21 +155,17 @@ def _convolve(
         out_h,
         out_w,
         *(strides(x)[axis] for axis in axes),
-        *(weight_steps[axis] for axis in weight_axes),
+        weight.shape[0] // groups * weight_steps[0],
+        *(weight_steps[axis] for axis in ((1, 0) if is_transposed else (0, 1))),
         *weight_steps[2:],
         *(strides(y)[axis] for axis in axes),
-        stride,
-        stride,
-        padding,
-        padding,
-        dilation,
-        dilation,
-        R=taps_h,
-        S=taps_w,
+        *window,
+        R=taps[0],
+        S=taps[1],
         IS_TRANSPOSED=is_transposed,
         BLOCK_M=blocks.m,
         BLOCK_N=blocks.n,
-        BLOCK_K=inner,
+        BLOCK_K=min(blocks.k, max(16, tw.next_power_of_2(channels))),
         GROUP_M=8,
         SUM=accumulator_of(operand),
         PRECISION=precision,
@@ -162,24 +173,25 @@ def _convolve(
     )
 
 
-CONV2D = Operation("conv2d", ("y",), _shapes, _launch, reference=conv2d_reference)
+def _formula(x: Any, weight: Any, bias: Any, window: Any, groups: int, layout: str) -> Any:
+    at = Window.from_numbers(window)
+    return conv2d_reference(x, weight, bias, at.stride, at.padding, at.dilation, groups, layout)
+
+
+CONV2D = Operation("conv2d", ("y",), _shapes, _launch, reference=_formula)
 
 
 def _image_shapes(
     make: Any,
     dy: Any,
     weight: Any,
-    height: int,
-    width: int,
-    stride: int,
-    padding: int,
-    dilation: int,
+    extents: Any,
+    window: Any,
+    groups: int,
     layout: str,
     precision: str,
 ) -> tuple[Any, ...]:
-    n, channels = dy.shape[0], weight.shape[1]
-    shape = (n, channels, height, width) if layout == "NCHW" else (n, height, width, channels)
-    return (make(shape, dy.dtype),)
+    return (make(_images(layout, dy.shape[0], weight.shape[1] * groups, *extents), dy.dtype),)
 
 
 def _image_launch(
@@ -187,15 +199,13 @@ def _image_launch(
     dx: Any,
     dy: Array,
     weight: Array,
-    height: int,
-    width: int,
-    stride: int,
-    padding: int,
-    dilation: int,
+    extents: Ints,
+    window: Ints,
+    groups: int,
     layout: str,
     precision: str,
 ) -> None:
-    _convolve(run, dx, dy, weight, None, (1, 0), stride, padding, dilation, layout, precision, True)
+    _convolve(run, dx, dy, weight, None, window, groups, layout, precision, is_transposed=True)
 
 
 CONV2D_IMAGE_GRADIENT = Operation("conv2d_image_gradient", ("dx",), _image_shapes, _image_launch)
@@ -205,16 +215,14 @@ def _filter_shapes(
     make: Any,
     dy: Any,
     x: Any,
-    taps_h: int,
-    taps_w: int,
-    stride: int,
-    padding: int,
-    dilation: int,
+    taps: Any,
+    window: Any,
+    groups: int,
     layout: str,
     precision: str,
 ) -> tuple[Any, ...]:
     axis = _places(layout)[1]
-    return (make((dy.shape[axis], x.shape[axis], taps_h, taps_w), dy.dtype),)
+    return (make((dy.shape[axis], x.shape[axis] // groups, *taps), dy.dtype),)
 
 
 def _filter_launch(
@@ -222,18 +230,18 @@ def _filter_launch(
     dw: Any,
     dy: Array,
     x: Array,
-    taps_h: int,
-    taps_w: int,
-    stride: int,
-    padding: int,
-    dilation: int,
+    taps: Ints,
+    window: Ints,
+    groups: int,
     layout: str,
     precision: str,
 ) -> None:
     axes = _places(layout)
-    n, channels, h, w = (x.shape[axis] for axis in axes)
-    _, filters, out_h, out_w = (dy.shape[axis] for axis in axes)
-    if channels == 0 or filters == 0 or taps_h * taps_w == 0:
+    n, _, h, w = (x.shape[axis] for axis in axes)
+    _, _, out_h, out_w = (dy.shape[axis] for axis in axes)
+    filters, channels, taps_h, taps_w = dw.shape
+    filters //= groups
+    if min(channels, filters, taps_h * taps_w) == 0:
         return
     operand = name_of(x)
     pixels = n * out_h * out_w
@@ -243,12 +251,13 @@ def _filter_launch(
         max(pixels, 1),
         bits_of(operand),
         device_of(x),
-        batch=taps_h * taps_w,
+        batch=taps_h * taps_w * groups,
         may_split=False,
     )
+    tiles = tw.cdiv(filters, blocks.m) * tw.cdiv(channels, blocks.n)
     run(
         filter_gradient_kernel,
-        (tw.cdiv(filters, blocks.m) * tw.cdiv(channels, blocks.n), taps_h * taps_w),
+        (tiles, taps_h * taps_w, groups),
         x,
         dy,
         dw,
@@ -262,12 +271,7 @@ def _filter_launch(
         *(strides(x)[axis] for axis in axes),
         *(strides(dy)[axis] for axis in axes),
         *strides(dw),
-        stride,
-        stride,
-        padding,
-        padding,
-        dilation,
-        dilation,
+        *window,
         S=taps_w,
         BLOCK_M=blocks.m,
         BLOCK_N=blocks.n,
@@ -286,13 +290,13 @@ CONV2D_FILTER_GRADIENT = Operation(
 @CONV2D.differentiate(saved=("x", "weight"))
 def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
     found = {}
-    settings = (saved.stride, saved.padding, saved.dilation, saved.layout, saved.precision)
-    _, _, h, w = (saved.x.shape[axis] for axis in _places(saved.layout))
+    settings = (list(saved.window), saved.groups, saved.layout, saved.precision)
+    _, _, *extents = (saved.x.shape[axis] for axis in _places(saved.layout))
     if "x" in saved.needed:
-        found["x"] = CONV2D_IMAGE_GRADIENT(dy, saved.weight, h, w, *settings)
+        found["x"] = CONV2D_IMAGE_GRADIENT(dy, saved.weight, extents, *settings)
     if "weight" in saved.needed:
-        taps = saved.weight.shape[2:]
-        found["weight"] = CONV2D_FILTER_GRADIENT(dy, saved.x, *taps, *settings)
+        taps = list(saved.weight.shape[2:])
+        found["weight"] = CONV2D_FILTER_GRADIENT(dy, saved.x, taps, *settings)
     if "bias" in saved.needed:
         found["bias"] = dy.sum(
             axis=tuple(axis for axis in range(4) if axis != _places(saved.layout)[1])
@@ -305,9 +309,10 @@ def conv2d(
     weight: Any,
     bias: Any = None,
     *,
-    stride: int = 1,
-    padding: int = 0,
-    dilation: int = 1,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
     layout: str = "NCHW",
     precision: str = "ieee",
     out: Any = None,
@@ -317,12 +322,15 @@ def conv2d(
     Args:
         x: of shape (images, channels, H, W), or (images, H, W, channels) for the layout
             ``"NHWC"``; of float16, bfloat16 or float32, of any strides.
-        weight: of shape (filters, channels, R, S), of the type of ``x``, of any strides; filters of
-            PyTorch's ``channels_last`` are faster where ``x`` is of ``"NHWC"``.
+        weight: of shape (filters, channels / groups, R, S), of the type of ``x``, of any strides;
+            filters of PyTorch's ``channels_last`` are faster where ``x`` is of ``"NHWC"``.
         bias: of shape (filters,), or None.
-        stride: pixels from one output to the next along both axes.
-        padding: zeros around the images.
-        dilation: pixels from one tap to the next.
+        stride: pixels from one output to the next: along both axes, or along rows and columns.
+        padding: zeros around the images, likewise.
+        dilation: pixels from one tap to the next, likewise.
+        groups: groups of channels, each of which has filters of its own. A program computes a
+            block of one group, which has 16 channels and 16 filters at least: a group of fewer
+            takes as long.
         layout: ``"NCHW"`` or ``"NHWC"``.
         precision: see :func:`.matmul`.
         out: the array for the result.
@@ -332,25 +340,34 @@ def conv2d(
         memory.
 
     Raises:
+        TypeError: types of arrays or settings do not fit.
         ValueError: shapes or settings do not fit.
 
     Gradients: two kernels by hand, with a fixed order of additions.
     """
     if layout not in ("NCHW", "NHWC"):
         raise ValueError(f"layout must be NCHW or NHWC, not {layout!r}")
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[_places(layout)[1]] != weight.shape[1]:
+    if x.ndim != 4 or weight.ndim != 4:
         raise ValueError(
-            f"images of shape {tuple(x.shape)} ({layout}) have not the channels of filters of "
-            f"shape {tuple(weight.shape)} (filters, channels, R, S)"
+            f"x and weight must have 4 axes, not the shapes {tuple(x.shape)} and "
+            f"{tuple(weight.shape)}"
         )
-    if stride < 1 or dilation < 1 or padding < 0:
-        raise ValueError(f"stride {stride}, padding {padding} or dilation {dilation} is too small")
-    for axis, taps in zip(_places(layout)[2:], weight.shape[2:], strict=True):
-        if out_extent(x.shape[axis], taps, stride, padding, dilation) < 1:
-            raise ValueError(f"{taps} taps {dilation} apart do not fit an axis of {x.shape[axis]}")
+    _, channels, *extents = (x.shape[axis] for axis in _places(layout))
+    if groups < 1 or weight.shape[0] % groups or channels != weight.shape[1] * groups:
+        raise ValueError(
+            f"images of shape {tuple(x.shape)} ({layout}) have not the channels of {groups} "
+            f"group{'s' if groups != 1 else ''} of filters of shape {tuple(weight.shape)} "
+            "(filters, channels / groups, R, S)"
+        )
+    window = Window.of(stride, padding, dilation)
+    if min(window.outputs(extents, weight.shape[2:])) < 1:
+        raise ValueError(
+            f"{tuple(weight.shape[2:])} taps {window.dilation} apart do not fit axes of "
+            f"{tuple(extents)} with {window.padding} zeros around"
+        )
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         raise ValueError(f"bias has the shape {tuple(bias.shape)}, not ({weight.shape[0]},)")
     if name_of(x) != name_of(weight):
         raise TypeError(f"x is of {name_of(x)}, and weight of {name_of(weight)}")
     operand_of(name_of(x), name_of(weight))
-    return CONV2D(x, weight, bias, stride, padding, dilation, layout, precision, out=out)
+    return CONV2D(x, weight, bias, window.numbers, groups, layout, precision, out=out)

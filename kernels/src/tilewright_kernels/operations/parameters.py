@@ -18,9 +18,9 @@ Function = typing.NewType("Function", object)
 #: An element type: callers pass that of any framework or its name, launches get its name.
 DType = typing.NewType("DType", object)
 #: A list of integers.
-Ints = typing.NewType("Ints", object)
+Ints = typing.NewType("Ints", Sequence[int])
 #: A list of floats.
-Floats = typing.NewType("Floats", object)
+Floats = typing.NewType("Floats", Sequence[float])
 
 #: Annotation -> the type in schemas of ``torch.library``.
 _SCHEMA_TYPES = {
