@@ -24,6 +24,7 @@ from tilewright_kernels.experts.expert_swiglu import (
     expert_swiglu,
     expert_swiglu_reference,
     grouped_swiglu,
+    grouped_swiglu_reference,
 )
 from tilewright_kernels.experts.permutation import (
     combine,
@@ -59,7 +60,11 @@ from tilewright_kernels.models.hugging_face import apply_to
 from tilewright_kernels.operations.defaults import set_defaults, use_defaults, use_references
 from tilewright_kernels.operations.plans import Plan, PlanError, plan
 from tilewright_kernels.optimizers.adamw import adamw, adamw_reference
-from tilewright_kernels.optimizers.adamw_8bit import adamw_8bit, adamw_8bit_state
+from tilewright_kernels.optimizers.adamw_8bit import (
+    adamw_8bit,
+    adamw_8bit_reference,
+    adamw_8bit_state,
+)
 from tilewright_kernels.reductions.cumulative_sum import cumsum, cumsum_reference
 from tilewright_kernels.reductions.extrema import (
     argmax,
@@ -127,6 +132,7 @@ __all__ = [
     "PlanError",
     "adamw",
     "adamw_8bit",
+    "adamw_8bit_reference",
     "adamw_8bit_state",
     "adamw_reference",
     "add_rms_norm",
@@ -171,6 +177,7 @@ __all__ = [
     "grouped_matmul",
     "grouped_matmul_reference",
     "grouped_swiglu",
+    "grouped_swiglu_reference",
     "histogram",
     "histogram_reference",
     "jsd",

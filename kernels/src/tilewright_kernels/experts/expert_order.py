@@ -151,7 +151,13 @@ def _launch(
     )
 
 
-EXPERT_ORDER = Operation("expert_order", ("order", "slots", "starts"), _shapes, _launch)
+EXPERT_ORDER = Operation(
+    "expert_order",
+    ("order", "slots", "starts"),
+    _shapes,
+    _launch,
+    reference=expert_order_reference,
+)
 
 
 def expert_order(experts: Any, n_experts: int) -> ExpertOrder:

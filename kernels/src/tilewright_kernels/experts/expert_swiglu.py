@@ -39,6 +39,17 @@ def grouped_swiglu(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
     return grouped_matmul(swiglu(both[:, :hidden], both[:, hidden:]), down, starts)
 
 
+def grouped_swiglu_reference(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
+    """Return each expert's SwiGLU layer of its rows."""
+    xp = array_api_compat.array_namespace(x)
+    hidden, found = down.shape[1], []
+    for expert in range(gate_up.shape[0]):
+        both = x[int(starts[expert]) : int(starts[expert + 1]), :] @ gate_up[expert]
+        gate, up = both[:, :hidden], both[:, hidden:]
+        found.append((gate / (1 + xp.exp(-gate)) * up) @ down[expert])
+    return xp.concat(found, axis=0)
+
+
 def expert_swiglu_reference(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -> Any:
     """Return the weighted sum of the SwiGLU layers of each token's experts."""
     xp = array_api_compat.array_namespace(x)

@@ -108,15 +108,26 @@ def _blocks(array: Any, n_columns: int) -> dict[str, Any]:
 
 def permute_reference(x: Any, order: ExpertOrder) -> Any:
     """Return the row of the token of each assignment, in the order of experts."""
-    xp = array_api_compat.array_namespace(x)
-    return xp.take(x, order.order // (order.order.shape[0] // x.shape[0]), axis=0)
+    return _permute_by_formula(
+        x, order.order, order.order.shape[0] // max(x.shape[0], 1) or 1, None
+    )
 
 
 def combine_reference(y: Any, weights: Any, order: ExpertOrder) -> Any:
     """Return the sum of the rows of each token's assignments, times their weights."""
+    return _combine_by_formula(y, order.slots, weights.shape[1], weights)
+
+
+def _permute_by_formula(x: Any, order: Any, k: int, weights: Any) -> Any:
+    xp = array_api_compat.array_namespace(x)
+    y = xp.take(x, order // k, axis=0)
+    return y if weights is None else y * xp.take(xp.reshape(weights, (-1,)), order)[:, None]
+
+
+def _combine_by_formula(y: Any, slots: Any, k: int, weights: Any) -> Any:
     xp = array_api_compat.array_namespace(y)
-    rows = xp.reshape(xp.take(y, order.slots, axis=0), (*weights.shape, y.shape[-1]))
-    return xp.sum(rows * weights[..., None], axis=1)
+    rows = xp.reshape(xp.take(y, slots, axis=0), (-1, k, y.shape[-1]))
+    return xp.sum(rows if weights is None else rows * weights[..., None], axis=1)
 
 
 def _permute_shapes(
@@ -153,7 +164,9 @@ def _permute_launch(
     )
 
 
-PERMUTE = Operation("permute_tokens", ("y",), _permute_shapes, _permute_launch)
+PERMUTE = Operation(
+    "permute_tokens", ("y",), _permute_shapes, _permute_launch, reference=_permute_by_formula
+)
 
 
 def _combine_shapes(
@@ -190,7 +203,9 @@ def _combine_launch(
     )
 
 
-COMBINE = Operation("combine_experts", ("out",), _combine_shapes, _combine_launch)
+COMBINE = Operation(
+    "combine_experts", ("out",), _combine_shapes, _combine_launch, reference=_combine_by_formula
+)
 
 
 def _weight_shapes(make: Any, dout: Any, y: Any, slots: Any, weights: Any) -> tuple[Any, ...]:

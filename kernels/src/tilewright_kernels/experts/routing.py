@@ -106,6 +106,10 @@ def route_reference(logits: Any, k: int, *, renormalize: bool = True) -> tuple[A
     return exponentials / xp.sum(everything, axis=-1, keepdims=True), experts
 
 
+def _by_formula(logits: Any, k: int, renormalize: bool) -> tuple[Any, Any]:
+    return route_reference(logits, k, renormalize=renormalize)
+
+
 def _shapes(make: Any, logits: Any, k: int, renormalize: bool) -> tuple[Any, ...]:
     shape = (*logits.shape[:-1], k)
     return make(shape, "float32"), make(shape, "int32")
@@ -142,7 +146,7 @@ def _launch(
     )
 
 
-ROUTE = Operation("route", ("weights", "experts"), _shapes, _launch)
+ROUTE = Operation("route", ("weights", "experts"), _shapes, _launch, reference=_by_formula)
 
 
 def _gradient_shapes(

@@ -34,6 +34,14 @@ def quantize_reference(x: Any, block: tuple[int, int], dtype: str = "int8") -> t
     return x / spread[: x.shape[0], : x.shape[1]], scales
 
 
+def _by_formula(x: Any, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
+    q, scales = quantize_reference(x, (rows, columns), dtype)
+    if dtype == "int8":
+        xp = array_api_compat.array_namespace(q)
+        q = xp.sign(q) * xp.floor(xp.abs(q) + 0.5)
+    return q, scales
+
+
 def _shapes(make: Any, x: Any, rows: int, columns: int, dtype: str) -> tuple[Any, ...]:
     m, n = x.shape
     return make((m, n), dtype), make((tw.cdiv(m, rows), tw.cdiv(n, columns)), "float32")
@@ -67,7 +75,7 @@ def _launch(
     )
 
 
-QUANTIZE = Operation("quantize", ("q", "scale"), _shapes, _launch)
+QUANTIZE = Operation("quantize", ("q", "scale"), _shapes, _launch, reference=_by_formula)
 
 
 def quantize(

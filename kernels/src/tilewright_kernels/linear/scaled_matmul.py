@@ -189,7 +189,9 @@ def _scale_strides(scale: Any, kind: str) -> tuple[int, ...]:
     return (0, 0) if kind == "tensor" else strides(scale)
 
 
-SCALED_MATMUL = Operation("scaled_matmul", ("c",), _shapes, _launch)
+SCALED_MATMUL = Operation(
+    "scaled_matmul", ("c",), _shapes, _launch, reference=scaled_matmul_reference
+)
 
 
 def scaled_matmul(

@@ -32,8 +32,15 @@ class Framework(Protocol):
     def is_contiguous(self, array: Any) -> bool:
         """Return whether the elements of an array lie row by row without gaps."""
 
+    def converted(self, array: Any, dtype: Any) -> Any:
+        """Return an array, or a number of its library, as an array of an element type."""
+
     def copy(self, target: Any, source: Any) -> None:
-        """Copy the elements of an array to another one."""
+        """Copy the elements of an array to another one.
+
+        Raises:
+            TypeError: arrays do not change.
+        """
 
     def fill(self, array: Any, value: Any) -> None:
         """Set all elements of an array."""
@@ -76,6 +83,10 @@ class NumPyFramework:
     def is_contiguous(self, array: Any) -> bool:
         """Return whether the elements of an array lie row by row without gaps."""
         return bool(array.flags.c_contiguous)
+
+    def converted(self, array: Any, dtype: Any) -> Any:
+        """Return an array or a number of NumPy as an array of an element type."""
+        return np.asarray(array).astype(self.dtype(dtype), copy=False)
 
     def copy(self, target: Any, source: Any) -> None:
         """Copy the elements of an array to another one."""
@@ -128,6 +139,10 @@ class TorchFramework:
         """Return whether the elements of a tensor lie row by row without gaps."""
         return bool(array.is_contiguous())
 
+    def converted(self, array: Any, dtype: Any) -> Any:
+        """Return a tensor as one of an element type."""
+        return array.to(self.dtype(dtype))
+
     def copy(self, target: Any, source: Any) -> None:
         """Copy the elements of a tensor to another one."""
         target.copy_(source)
@@ -179,10 +194,24 @@ class JaxFramework:
         return jnp.zeros(tuple(shape), self.dtype(dtype))
 
     def dtype(self, dtype: Any) -> Any:
-        """Return JAX's element type of a name, or of its own."""
-        import jax.numpy as jnp
+        """Return JAX's element type of a name, or of its own: of 32 bits where it has no others."""
+        import jax
 
-        return jnp.dtype(dtype)
+        return jax.dtypes.canonicalize_dtype(dtype)
+
+    def converted(self, array: Any, dtype: Any) -> Any:
+        """Return an array as one of an element type."""
+        return array.astype(self.dtype(dtype))
+
+    def copy(self, target: Any, source: Any) -> None:
+        """Refuse: arrays do not change.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "arrays of JAX do not change: call functions that return new arrays, without out="
+        )
 
 
 NUMPY, TORCH, JAX = NumPyFramework(), TorchFramework(), JaxFramework()

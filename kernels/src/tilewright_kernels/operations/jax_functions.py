@@ -10,8 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 import tilewright.jax
+from tilewright_kernels.operations.frameworks import JAX
 from tilewright_kernels.operations.operation import Operation
 from tilewright_kernels.operations.parameters import Array, Arrays
 
@@ -51,6 +53,10 @@ class _Cell:
             known = math.prod(each for each in extents if each != -1)
             extents[extents.index(-1)] = self.size // known if known else 0
         return _Cell(extents, self.dtype, self._memory)
+
+
+def _result(shape: Sequence[int], dtype: Any) -> _Cell:
+    return _Cell(shape, JAX.dtype(dtype))
 
 
 class _TracingLauncher:
@@ -108,33 +114,40 @@ def call(operation: Operation, arguments: Sequence[Any], out: Any) -> tuple[Any,
         results = _launched(operation, {**settings, **given}, with_residuals=False)
         return operation.without_residuals(results)
 
-    def forward(given: Mapping[str, Any]) -> tuple[Any, Any]:
+    def forward(tracked: Mapping[str, Any]) -> tuple[Any, Any]:
+        given = jax.tree.map(lambda each: each.value, tracked, is_leaf=_is_primal)
+        needed = [
+            name
+            for name, value in tracked.items()
+            if any(each.perturbed for each in jax.tree.leaves(value, is_leaf=_is_primal))
+        ]
         results = _launched(operation, {**settings, **given}, with_residuals=True)
         named = {**given, **dict(zip(operation.results, results, strict=True))}
         saved = {name: named[name] for name in operation.saved}
-        return operation.without_residuals(results), (saved, given)
+        # the keys of a dictionary are no values of JAX, which it would trace
+        return operation.without_residuals(results), (saved, given, dict.fromkeys(needed))
 
     def backward(kept: Any, cotangents: tuple[Any, ...]) -> tuple[Any]:
-        saved, given = kept
+        saved, given, names = kept
         if operation.gradients is None:
             raise TypeError(
                 f"{operation.name} has no gradient: apply jax.lax.stop_gradient to its arguments, "
                 "or differentiate within tilewright_kernels.use_references()"
             )
-        needed = frozenset(name for name, each in given.items() if _has_gradient(each))
-        space = SimpleNamespace(**saved, **settings, needed=needed)
-        found = operation.gradients(space, *cotangents)
+        space = SimpleNamespace(**saved, **settings, needed=frozenset(names))
+        found = operation.gradients(
+            space, *(None if isinstance(each, SymbolicZero) else each for each in cotangents)
+        )
         return ({name: _cotangents(each, found.get(name)) for name, each in given.items()},)
 
     computed = jax.custom_vjp(compute)
-    computed.defvjp(forward, backward)
+    computed.defvjp(forward, backward, symbolic_zeros=True)
     found: tuple[Any, ...] = computed(arrays)
     return found
 
 
-def _has_gradient(value: Any) -> bool:
-    arrays = value if isinstance(value, (list, tuple)) else [value]
-    return any(each is not None and jnp.issubdtype(each.dtype, jnp.floating) for each in arrays)
+def _is_primal(value: Any) -> bool:
+    return hasattr(value, "perturbed")
 
 
 def _cotangents(primal: Any, found: Any) -> Any:
@@ -159,7 +172,7 @@ def _launched(
     omitted = () if with_residuals else operation.residuals
     cells = [
         None if each is None or name in omitted else each
-        for name, each in zip(operation.results, operation.shapes(_Cell, *arguments), strict=True)
+        for name, each in zip(operation.results, operation.shapes(_result, *arguments), strict=True)
     ]
     operation.launch(_TracingLauncher(), *cells, *arguments)
     return [None if each is None else each.elements for each in cells]

@@ -48,7 +48,9 @@ class Operation:
         optional: results that some arguments do not ask for. Callers and the launch get None.
         mutated: arguments whose arrays it changes. Such an operation has no gradients.
         reference: the twin, for :func:`use_references`. It takes those of the operation's
-            arguments that it has parameters for, and returns the results but the residuals.
+            arguments that it has parameters for, and returns the results but the residuals, which
+            are converted to the operation's element types; or, where there are none, the new
+            arrays of each of ``mutated``.
     """
 
     def __init__(
@@ -366,11 +368,21 @@ class Operation:
                 if each.name in accepted
             }
         )
-        if out is None:
-            return found
-        first = self.first_array(arguments)
-        given, _ = memory_for(self, framework, self.shapes(described, *arguments), out, first)
+        if self._mutated:
+            for position, arrays in zip(self._mutated, found, strict=True):
+                for target, source in zip(_flat(arguments[position]), _flat(arrays), strict=True):
+                    framework.copy(target, source)
+            return None
+        made = self.shapes(described, *arguments)
         results = found if isinstance(found, tuple) else (found,)
+        if out is None:
+            return unpacked(
+                tuple(
+                    framework.converted(each, described_[1])
+                    for each, described_ in zip(results, self.without_residuals(made), strict=True)
+                )
+            )
+        given, _ = memory_for(self, framework, made, out, self.first_array(arguments))
         for target, source in zip(self.without_residuals(given), results, strict=True):
             framework.copy(target, source)
         return out

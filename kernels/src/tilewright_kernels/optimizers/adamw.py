@@ -117,12 +117,45 @@ def adamw_reference(
     weight_decay: float = 0.01,
 ) -> tuple[Any, Any, Any]:
     """Return a parameter and its moments after a step, in their types."""
+    return stepped(
+        parameter,
+        gradient,
+        first,
+        second,
+        *(lr, 1 - betas[0], 1 - betas[1], eps, weight_decay),
+        *(1 - betas[0] ** step, 1 - betas[1] ** step),
+    )
+
+
+def stepped(
+    parameter: Any,
+    gradient: Any,
+    first: Any,
+    second: Any,
+    lr: float,
+    gain_1: float,
+    gain_2: float,
+    eps: float,
+    weight_decay: float,
+    correction_1: float,
+    correction_2: float,
+) -> tuple[Any, Any, Any]:
+    """Return a parameter and its moments after a step, for settings of the operation."""
     xp = array_api_compat.array_namespace(parameter)
-    first = betas[0] * first + (1 - betas[0]) * gradient
-    second = betas[1] * second + (1 - betas[1]) * gradient * gradient
-    denominator = xp.sqrt(second / (1 - betas[1] ** step)) + eps
-    update = lr / (1 - betas[0] ** step) * (first / denominator)
+    first = (1 - gain_1) * first + gain_1 * gradient
+    second = (1 - gain_2) * second + gain_2 * gradient * gradient
+    denominator = xp.sqrt(second / correction_2) + eps
+    update = lr / correction_1 * (first / denominator)
     return parameter * (1 - lr * weight_decay) - update, first, second
+
+
+def _by_formula(
+    parameters: Any, gradients: Any, first: Any, second: Any, lr: float, gain_1: float,
+    gain_2: float, eps: float, weight_decay: float, correction_1: float, correction_2: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    settings = (lr, gain_1, gain_2, eps, weight_decay, correction_1, correction_2)
+    arrays = zip(parameters, gradients, first, second, strict=True)
+    return tuple(zip(*(stepped(*each, *settings) for each in arrays), strict=True))
 
 
 def _shapes(make: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -168,7 +201,14 @@ def _launch(
         )
 
 
-ADAMW = Operation("adamw_", (), _shapes, _launch, mutated=("parameters", "first", "second"))
+ADAMW = Operation(
+    "adamw_",
+    (),
+    _shapes,
+    _launch,
+    mutated=("parameters", "first", "second"),
+    reference=_by_formula,
+)
 
 
 def adamw(

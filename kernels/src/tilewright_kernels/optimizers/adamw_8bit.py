@@ -7,13 +7,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Arrays, Launcher, Operation
 from tilewright_kernels.operations.frameworks import framework_of
-from tilewright_kernels.optimizers.adamw import adamw_update, pointer_in, program_row
+from tilewright_kernels.optimizers.adamw import (
+    adamw_update,
+    pointer_in,
+    program_row,
+    stepped,
+)
 from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
 
 #: Elements that have one scale.
@@ -130,20 +136,76 @@ def adamw_8bit_kernel(
 
 
 def encoded_reference(moment: Any, signed: bool) -> tuple[Any, Any]:
-    """Return the codes of a vector of NumPy, and the scales of its groups."""
+    """Return the codes of a moment, and the scales of its groups."""
+    xp = array_api_compat.array_namespace(moment)
+    device = array_api_compat.device(moment)
     codes = dynamic_codes(signed)
-    padded = np.zeros(tw.cdiv(moment.size, GROUP) * GROUP, np.float32)
-    padded[: moment.size] = moment
-    groups = padded.reshape(-1, GROUP)
-    scales = np.abs(groups).max(1)
-    scaled = groups / np.where(scales > 0, scales, 1)[:, None]
-    found = np.searchsorted((codes[1:] + codes[:-1]) / 2, scaled, side="right")
-    return found.reshape(-1)[: moment.size].astype(np.uint8), scales
+    flat = xp.reshape(moment, (-1,))
+    n = flat.shape[0]
+    padding = xp.zeros((-n % GROUP,), dtype=flat.dtype, device=device)
+    groups = xp.reshape(xp.concat([flat, padding]), (-1, GROUP))
+    scales = xp.max(xp.abs(groups), axis=1)
+    scaled = groups / xp.where(scales > 0, scales, xp.ones_like(scales))[:, None]
+    middles = xp.asarray((codes[1:] + codes[:-1]) / 2, dtype=flat.dtype, device=device)
+    found = xp.searchsorted(middles, xp.reshape(scaled, (-1,)), side="right")[:n]
+    return xp.reshape(xp.astype(found, xp.uint8), tuple(moment.shape)), scales
 
 
 def decoded_reference(codes: Any, scales: Any, signed: bool) -> Any:
-    """Return the moments that codes stand for: a vector of NumPy."""
-    return dynamic_codes(signed)[codes] * np.repeat(scales, GROUP)[: codes.size]
+    """Return the moment that codes stand for."""
+    xp = array_api_compat.array_namespace(scales)
+    table = xp.asarray(dynamic_codes(signed), device=array_api_compat.device(scales))
+    flat = xp.reshape(codes, (-1,))
+    found = xp.take(table, xp.astype(flat, xp.int32)) * xp.repeat(scales, GROUP)[: flat.shape[0]]
+    return xp.reshape(found, tuple(codes.shape))
+
+
+def adamw_8bit_reference(
+    parameter: Any,
+    gradient: Any,
+    state: tuple[Any, Any, Any, Any],
+    step: int,
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    weight_decay: float = 0.01,
+) -> tuple[Any, tuple[Any, Any, Any, Any]]:
+    """Return a parameter and its state after a step: that of AdamW between two roundings."""
+    parameter, *found = _stepped(
+        parameter,
+        gradient,
+        *state,
+        *(lr, 1 - betas[0], 1 - betas[1], eps, weight_decay),
+        *(1 - betas[0] ** step, 1 - betas[1] ** step),
+    )
+    return parameter, (found[0], found[1], found[2], found[3])
+
+
+def _stepped(
+    parameter: Any, gradient: Any, first_codes: Any, first_scales: Any, second_codes: Any,
+    second_scales: Any, *settings: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    parameter, first, second = stepped(
+        parameter,
+        gradient,
+        decoded_reference(first_codes, first_scales, True),
+        decoded_reference(second_codes, second_scales, False),
+        *settings,
+    )
+    return (parameter, *encoded_reference(first, True), *encoded_reference(second, False))
+
+
+def _by_formula(
+    parameters: Any, gradients: Any, first_codes: Any, first_scales: Any, second_codes: Any,
+    second_scales: Any, lr: float, gain_1: float, gain_2: float, eps: float, weight_decay: float,
+    correction_1: float, correction_2: float,
+) -> tuple[Any, ...]:  # fmt: skip
+    settings = (lr, gain_1, gain_2, eps, weight_decay, correction_1, correction_2)
+    arrays = zip(
+        parameters, gradients, first_codes, first_scales, second_codes, second_scales, strict=True
+    )
+    return tuple(zip(*(_stepped(*each, *settings) for each in arrays), strict=True))
 
 
 def code_table(signed: bool) -> np.ndarray[Any, Any]:
@@ -216,6 +278,7 @@ ADAMW_8BIT = Operation(
     _shapes,
     _launch,
     mutated=("parameters", "first_codes", "first_scales", "second_codes", "second_scales"),
+    reference=_by_formula,
 )
 
 

@@ -98,7 +98,7 @@ def _launch(run: Launcher, y: Any, x: Array, axis: int, reverse: bool = False) -
     run(prefix_sum_kernel, (programs, splits), x, before, y, n, n_inner, chunk, **settings)
 
 
-CUMSUM = Operation("cumsum", ("y",), _shapes, _launch)
+CUMSUM = Operation("cumsum", ("y",), _shapes, _launch, reference=cumsum_reference)
 
 
 @CUMSUM.differentiate(saved=())

@@ -16,6 +16,7 @@ from tilewright_kernels.reductions.broadcasts import BROADCAST
 from tilewright_kernels.reductions.numeric_types import compared_type, highest, lowest
 from tilewright_kernels.reductions.views import (
     ReductionView,
+    axes_in,
     axes_of,
     grid_of,
     reduced_extent,
@@ -166,6 +167,17 @@ def argmin_reference(x: Any, axis: int | None = None, *, keepdims: bool = False)
     return _reference("argmin", x, axis, keepdims)
 
 
+def _by_formula(x: Any, axes: int, keepdims: bool, is_maximum: bool) -> Any:
+    axis = axes_in(axes, len(x.shape))
+    return _reference("max" if is_maximum else "min", x, axis, keepdims)
+
+
+def _position_by_formula(x: Any, axes: int, keepdims: bool, is_maximum: bool) -> Any:
+    axis = axes_in(axes, len(x.shape))
+    name = "argmax" if is_maximum else "argmin"
+    return _reference(name, x, axis[0] if len(axis) == 1 else None, keepdims)
+
+
 def _shapes(make: Any, x: Any, axes: int, keepdims: bool, is_maximum: bool) -> tuple[Any, ...]:
     shape = reduced_shape(x.shape, axes, keepdims)
     return make(shape, x.dtype), make(shape, "int64")
@@ -235,7 +247,9 @@ def _reduce(
         _reduce(run, target, results, splits_view(view, blocks.splits), is_maximum)
 
 
-EXTREMUM = Operation("extremum", ("y", "index"), _shapes, _launch, residuals=("index",))
+EXTREMUM = Operation(
+    "extremum", ("y", "index"), _shapes, _launch, residuals=("index",), reference=_by_formula
+)
 
 
 @EXTREMUM.differentiate(saved=("x", "index"))
@@ -255,7 +269,13 @@ def _index_launch(
     _launch(run, None, index, x, axes, keepdims, is_maximum)
 
 
-POSITION = Operation("extremum_position", ("index",), _index_shapes, _index_launch)
+POSITION = Operation(
+    "extremum_position",
+    ("index",),
+    _index_shapes,
+    _index_launch,
+    reference=_position_by_formula,
+)
 
 
 def max(

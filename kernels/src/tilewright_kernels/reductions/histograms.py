@@ -71,7 +71,13 @@ def histogram_reference(
     else:
         bins = x
     every = xp.arange(n_bins, device=array_api_compat.device(x))
-    return xp.sum(xp.astype(bins[:, None] == every[None, :], xp.int64), axis=0)
+    return xp.sum(bins[:, None] == every[None, :], axis=0)
+
+
+def _by_formula(x: Any, n_bins: int, minimum: float, maximum: float) -> Any:
+    if not is_floating(x.dtype):
+        return histogram_reference(x, n_bins)
+    return histogram_reference(x, n_bins, minimum=minimum, maximum=maximum)
 
 
 def _shapes(make: Any, x: Any, n_bins: int, minimum: float, maximum: float) -> tuple[Any, ...]:
@@ -105,7 +111,7 @@ def _launch(
     )
 
 
-HISTOGRAM = Operation("histogram", ("counts",), _shapes, _launch)
+HISTOGRAM = Operation("histogram", ("counts",), _shapes, _launch, reference=_by_formula)
 
 
 def histogram(

@@ -111,7 +111,7 @@ def _launch(run: Launcher, y: Any, x: Array, bounds: Array) -> None:
     )
 
 
-SEGMENT_SUM = Operation("segment_sum", ("y",), _shapes, _launch)
+SEGMENT_SUM = Operation("segment_sum", ("y",), _shapes, _launch, reference=segment_sum_reference)
 
 
 def _gradient_shapes(make: Any, dy: Any, bounds: Any, x: Any) -> tuple[Any, ...]:

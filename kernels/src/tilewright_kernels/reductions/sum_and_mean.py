@@ -16,6 +16,7 @@ from tilewright_kernels.reductions.broadcasts import BROADCAST
 from tilewright_kernels.reductions.numeric_types import accumulator_type, is_floating, name_of
 from tilewright_kernels.reductions.views import (
     ReductionView,
+    axes_in,
     axes_of,
     grid_of,
     reduced_extent,
@@ -90,6 +91,11 @@ def mean_reference(
     return xp.mean(x, axis=axis, keepdims=keepdims)
 
 
+def _by_formula(x: Any, axes: int, keepdims: bool, is_mean: bool) -> Any:
+    reference = mean_reference if is_mean else sum_reference
+    return reference(x, axes_in(axes, len(x.shape)), keepdims=keepdims)
+
+
 def _shapes(make: Any, x: Any, axes: int, keepdims: bool, is_mean: bool) -> tuple[Any, ...]:
     dtype = x.dtype if is_floating(x.dtype) else "int64"
     return (make(reduced_shape(x.shape, axes, keepdims), dtype),)
@@ -134,7 +140,7 @@ def _reduce(
         _reduce(run, target, out, splits_view(view, blocks.splits), divisor, is_mean)
 
 
-SUM = Operation("sum", ("y",), _shapes, _launch)
+SUM = Operation("sum", ("y",), _shapes, _launch, reference=_by_formula)
 
 
 @SUM.differentiate(saved=("x",))

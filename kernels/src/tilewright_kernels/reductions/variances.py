@@ -16,6 +16,7 @@ from tilewright_kernels.reductions.broadcasts import BROADCAST
 from tilewright_kernels.reductions.numeric_types import accumulator_type, is_floating, name_of
 from tilewright_kernels.reductions.views import (
     ReductionView,
+    axes_in,
     axes_of,
     grid_of,
     reduced_extent,
@@ -155,6 +156,11 @@ def var_reference(
     return xp.sum(deviation * deviation, axis=axis, keepdims=keepdims) / divisor
 
 
+def _by_formula(x: Any, axes: int, keepdims: bool, correction: int) -> Any:
+    axis = axes_in(axes, len(x.shape))
+    return var_reference(x, axis, correction=correction, keepdims=keepdims)
+
+
 def _shapes(make: Any, x: Any, axes: int, keepdims: bool, correction: int) -> tuple[Any, ...]:
     shape = reduced_shape(x.shape, axes, keepdims)
     return make(shape, x.dtype), make(shape, accumulator_type(x.dtype).name)
@@ -221,7 +227,9 @@ def _reduce(run: Launcher, x: Any, y: Any, mean: Any, view: ReductionView, divis
         )
 
 
-VARIANCE = Operation("variance", ("y", "mean"), _shapes, _launch, residuals=("mean",))
+VARIANCE = Operation(
+    "variance", ("y", "mean"), _shapes, _launch, residuals=("mean",), reference=_by_formula
+)
 
 
 @VARIANCE.differentiate(saved=("x", "mean"))

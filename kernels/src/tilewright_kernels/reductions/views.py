@@ -43,6 +43,11 @@ def axes_of(axis: int | Sequence[int] | None, rank: int) -> int:
     return mask
 
 
+def axes_in(mask: int, rank: int) -> tuple[int, ...]:
+    """Return the axes in a mask of :func:`axes_of`, in ascending order."""
+    return tuple(place for place in range(rank) if mask >> place & 1)
+
+
 def reduced_shape(shape: Sequence[int], axes: int, keepdims: bool) -> tuple[int, ...]:
     """Return the shape of an array after a reduction over axes."""
     return tuple(

@@ -10,6 +10,7 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
+from tilewright_kernels.rows.reference_functions import uniform4x
 from tilewright_kernels.rows.shapes import contiguous, is_on_gpu
 
 
@@ -35,36 +36,10 @@ def dropout_reference(x: Any, rate: float, seed: int) -> Any:
 
     xp = array_api_compat.array_namespace(x)
     size = int(np.prod(x.shape))
-    numbers = _uniform(np.arange((size + 3) // 4, dtype=np.uint64), seed)[:size]
+    numbers = uniform4x(np.arange((size + 3) // 4, dtype=np.uint64), seed).reshape(-1)[:size]
     kept = numbers.reshape(tuple(x.shape)) >= np.float32(rate)
     scale = 1 / (1 - rate) if rate < 1 else 0.0
     return x * xp.asarray(kept, device=array_api_compat.device(x)) * scale
-
-
-def _uniform(places: Any, seed: int) -> Any:
-    """Return four numbers of [0, 1) for each place, by Philox of ten rounds."""
-    import numpy as np
-
-    low = np.uint64(0xFFFFFFFF)
-    shift = np.uint64(32)
-    words = [places & low, places >> shift, places * np.uint64(0), places * np.uint64(0)]
-    keys = [np.uint64(seed & 0xFFFFFFFF), np.uint64((seed >> 32) & 0xFFFFFFFF)]
-    for _ in range(10):
-        even = words[0] * np.uint64(0xD2511F53)
-        odd = words[2] * np.uint64(0xCD9E8D57)
-        words = [
-            (odd >> shift) ^ words[1] ^ keys[0],
-            odd & low,
-            (even >> shift) ^ words[3] ^ keys[1],
-            even & low,
-        ]
-        keys = [
-            (keys[0] + np.uint64(0x9E3779B9)) & low,
-            (keys[1] + np.uint64(0xBB67AE85)) & low,
-        ]
-    signed = np.stack(words, axis=-1).reshape(-1).astype(np.uint32).view(np.int32)
-    magnitude = np.where(signed < 0, -signed - 1, signed)
-    return magnitude.astype(np.float32) * np.float32(4.6566127342e-10)
 
 
 def _shapes(make: Any, x: Any, rate: float, seed: int) -> tuple[Any, ...]:

@@ -94,6 +94,13 @@ def rms_norm_quantized_reference(
     return y / scale[..., None], scale
 
 
+def _by_formula(x: Any, weight: Any, dtype: str, eps: float, offset: float) -> tuple[Any, Any]:
+    y, scale = rms_norm_quantized_reference(x, weight, dtype, eps, offset)
+    if dtype == "int8":
+        y = array_api_compat.array_namespace(y).floor(y + 0.5)
+    return y, scale
+
+
 def _shapes(
     make: Any, x: Any, weight: Any, dtype: str, eps: float, offset: float
 ) -> tuple[Any, ...]:
@@ -134,7 +141,9 @@ def _launch(
     )
 
 
-RMS_NORM_QUANTIZED = Operation("rms_norm_quantized", ("y", "scale"), _shapes, _launch)
+RMS_NORM_QUANTIZED = Operation(
+    "rms_norm_quantized", ("y", "scale"), _shapes, _launch, reference=_by_formula
+)
 
 
 def rms_norm_quantized(

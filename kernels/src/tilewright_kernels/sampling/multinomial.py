@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 import array_api_compat
+import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
+from tilewright_kernels.rows.reference_functions import uniform4x
 from tilewright_kernels.rows.shapes import matrix_of
 
 
@@ -53,6 +55,15 @@ def multinomial_reference(probabilities: Any, uniform: Any) -> Any:
     return xp.argmax(xp.astype(is_reached, xp.int32), axis=-1)
 
 
+def _by_formula(probabilities: Any, n_samples: int, seed: int) -> Any:
+    xp = array_api_compat.array_namespace(probabilities)
+    shape = (*probabilities.shape[:-1], n_samples)
+    draws = np.arange(math.prod(shape), dtype=np.uint64) & np.uint64(0xFFFFFFFF)
+    uniform = uniform4x(draws, seed)[:, 0].reshape(shape)
+    uniform = xp.asarray(uniform, device=array_api_compat.device(probabilities))
+    return multinomial_reference(probabilities, uniform)
+
+
 def _shapes(make: Any, probabilities: Any, n_samples: int, seed: int) -> tuple[Any, ...]:
     return (make((*probabilities.shape[:-1], n_samples), "int64"),)
 
@@ -78,7 +89,7 @@ def _launch(run: Launcher, index: Any, probabilities: Array, n_samples: int, see
     )
 
 
-MULTINOMIAL = Operation("multinomial", ("index",), _shapes, _launch)
+MULTINOMIAL = Operation("multinomial", ("index",), _shapes, _launch, reference=_by_formula)
 
 
 def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any = None) -> Any:

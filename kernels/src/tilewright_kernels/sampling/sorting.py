@@ -34,6 +34,18 @@ def sort_by_key_reference(
     return xp.take_along_axis(keys, order, axis=axis), xp.take_along_axis(values, order, axis=axis)
 
 
+def _by_formula(x: Any, descending: bool) -> Any:
+    return sort_reference(x, descending=descending)
+
+
+def _index_by_formula(x: Any, descending: bool) -> Any:
+    return argsort_reference(x, descending=descending)
+
+
+def _key_by_formula(keys: Any, values: Any, descending: bool) -> tuple[Any, Any]:
+    return sort_by_key_reference(keys, values, descending=descending)
+
+
 def _shapes(make: Any, x: Any, descending: bool) -> tuple[Any, ...]:
     return make(x.shape, x.dtype), make(x.shape, "int64")
 
@@ -42,7 +54,14 @@ def _launch(run: Launcher, values: Any, indices: Any, x: Array, descending: bool
     sort_rows(run, x, None, Sorted(values, indices), x.shape[-1], descending=descending)
 
 
-SORT = Operation("sort", ("values", "indices"), _shapes, _launch, residuals=("indices",))
+SORT = Operation(
+    "sort",
+    ("values", "indices"),
+    _shapes,
+    _launch,
+    residuals=("indices",),
+    reference=_by_formula,
+)
 
 
 @SORT.differentiate(saved=("indices",))
@@ -58,7 +77,9 @@ def _index_launch(run: Launcher, indices: Any, x: Array, descending: bool = Fals
     sort_rows(run, x, None, Sorted(indices=indices), x.shape[-1], descending=descending)
 
 
-ARGSORT = Operation("argsort", ("indices",), _index_shapes, _index_launch)
+ARGSORT = Operation(
+    "argsort", ("indices",), _index_shapes, _index_launch, reference=_index_by_formula
+)
 
 
 def _key_shapes(make: Any, keys: Any, values: Any, descending: bool) -> tuple[Any, ...]:
@@ -90,6 +111,7 @@ SORT_BY_KEY = Operation(
     _key_shapes,
     _key_launch,
     residuals=("indices",),
+    reference=_key_by_formula,
 )
 
 

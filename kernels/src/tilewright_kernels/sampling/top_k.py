@@ -25,6 +25,10 @@ def topk_reference(
     return found if payload is None else (*found, xp.take_along_axis(payload, first, axis=axis))
 
 
+def _by_formula(x: Any, k: int, largest: bool, payload: Any = None) -> tuple[Any, ...]:
+    return topk_reference(x, k, largest=largest, payload=payload)
+
+
 def _shapes(make: Any, x: Any, k: int, largest: bool) -> tuple[Any, ...]:
     shape = (*x.shape[:-1], k)
     return make(shape, x.dtype), make(shape, "int64")
@@ -36,7 +40,7 @@ def _launch(
     sort_rows(run, x, None, Sorted(values, indices), k, descending=largest)
 
 
-TOPK = Operation("topk", ("values", "indices"), _shapes, _launch)
+TOPK = Operation("topk", ("values", "indices"), _shapes, _launch, reference=_by_formula)
 
 
 @TOPK.differentiate(saved=("x", "indices"))
@@ -65,7 +69,11 @@ def _payload_launch(
 
 
 TOPK_WITH_PAYLOAD = Operation(
-    "topk_with_payload", ("values", "indices", "payloads"), _payload_shapes, _payload_launch
+    "topk_with_payload",
+    ("values", "indices", "payloads"),
+    _payload_shapes,
+    _payload_launch,
+    reference=_by_formula,
 )
 
 

@@ -94,7 +94,7 @@ def _launch(run: Launcher, y: Any, probabilities: Array, p: float) -> None:
     )
 
 
-TOP_P = Operation("top_p", ("y",), _shapes, _launch)
+TOP_P = Operation("top_p", ("y",), _shapes, _launch, reference=top_p_reference)
 
 
 def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:

@@ -135,7 +135,9 @@ def _launch(run: Launcher, h: Any, a: Array, x: Array, initial: Array | None = N
     )
 
 
-RECURRENCE = Operation("linear_recurrence", ("h",), _shapes, _launch)
+RECURRENCE = Operation(
+    "linear_recurrence", ("h",), _shapes, _launch, reference=linear_recurrence_reference
+)
 
 
 def _gradient_shapes(make: Any, dh: Any, a: Any, h: Any, initial: Any) -> tuple[Any, ...]:
