@@ -87,7 +87,7 @@ release: $(VENV)/.developer
 	$(BIN)/python tools/release.py $(if $(TAG),--tag $(TAG))
 
 gpu-test: $(if $(GPU_PYTHON),,$(VENV)/.torch-1)
-	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests examples
+	$(or $(GPU_PYTHON),$(BIN)/python) -m pytest -m gpu -n auto --dist worksteal backends/nvidia conformance/tests kernels/tests examples
 	$(or $(GPU_PYTHON),$(BIN)/python) -m tilewright_conformance run --backend nvidia --repeat $(REPEAT) --report build/conformance-nvidia
 
 gpu-sanitize: $(if $(GPU_PYTHON),,$(VENV)/.installed)

@@ -112,6 +112,18 @@ def test_results_and_gradients_equal_those_in_float64(sample):
         check(sample, dtype, FRAMEWORKS, ("contiguous", "columns"))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=str)
+def test_runs_on_a_gpu_have_the_same_bits(sample):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    import repeated_samples
+
+    for dtype in sample.dtypes:
+        repeated_samples.check(sample, dtype, "cuda", repeats=20)
+
+
 def emulated(target, dtype, names=()):
     pytest.importorskip("torch")
     pytest.importorskip("tilewright_amd_emulator")

@@ -57,6 +57,10 @@ def _whole() -> list[Sample]:
             {"causal": True, "softcap": 3.0}, wrt=qkv, tolerance=10,
         ),
         Sample(
+            "attention wide", *attention, _heads(300, 300, 4, 2, 64), {"causal": True}, wrt=qkv,
+            tolerance=10, is_wide=True,
+        ),
+        Sample(
             "attention window", *attention, _heads(70, 70, 1),
             {"window_size": (20, 9), "softmax_scale": 0.5}, wrt=qkv, tolerance=10,
         ),

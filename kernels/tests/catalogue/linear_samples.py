@@ -49,6 +49,10 @@ def _matmuls() -> list[Sample]:
             "matmul epilogue", _matmul_with_activation, _matmul_with_activation_reference,
             {**operands, **added}, wrt=(*operands, *added), tolerance=100,
         ),
+        Sample(
+            "matmul wide", *matmul, {"a": normal(520, 264), "b": normal(264, 520, seed=1)},
+            wrt=("a", "b"), tolerance=50, is_wide=True,
+        ),
         Sample("matmul batch", *matmul, batch, wrt=("a", "b"), tolerance=20),
         Sample(
             "matmul row", *matmul, {"a": normal(1, 130), "b": normal(50, 130, seed=1).T},
