@@ -1,5 +1,7 @@
 """Walks over the catalogue: every operation has a sample, faultless accesses, right results."""
 
+import gc
+import importlib
 import inspect
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from checks import FRAMEWORKS, TOLERANCES, check_gradients, check_operation
 
 import tilewright as tw
 import tilewright_kernels as tk
+from tilewright_kernels.operations import Operation
 
 #: Exported functions that are no operations: settings, plans, and conversions by the host.
 NO_OPERATIONS = {
@@ -110,6 +113,32 @@ def test_kernels_of_addresses_keep_what_lies_around_arrays(name):
 def test_results_and_gradients_equal_those_in_float64(sample):
     for dtype in sample.dtypes:
         check(sample, dtype, FRAMEWORKS, ("contiguous", "columns"))
+
+
+@pytest.mark.full
+def test_samples_take_all_gradients(monkeypatch):
+    pytest.importorskip("torch")
+    folder = Path(tk.__path__[0])
+    for file in folder.rglob("*.py"):
+        if file.stem != "jax_functions":
+            importlib.import_module(".".join(file.relative_to(folder.parent).with_suffix("").parts))
+    declared = {
+        each.name: each
+        for each in gc.get_objects()
+        if isinstance(each, Operation) and each.gradients is not None
+    }
+    taken = set()
+    for name, each in declared.items():
+
+        def gradients(*given, name=name, original=each.gradients):
+            taken.add(name)
+            return original(*given)
+
+        monkeypatch.setattr(each, "gradients", gradients)
+    for sample in NARROW:
+        if sample.wrt:
+            check(sample)
+    assert taken >= {*declared}
 
 
 @pytest.mark.gpu

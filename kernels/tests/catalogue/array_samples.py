@@ -44,6 +44,10 @@ def _reductions() -> list[Sample]:
             {"axis": (0, 2, 4)}, wrt=("x",), tolerance=20,
         ),
         Sample(
+            "var wide", tk.var, tk.var_reference, {"x": normal(70000, 2)}, {"axis": 0}, wrt=("x",),
+            is_wide=True, tolerance=20,
+        ),
+        Sample(
             "cumsum", tk.cumsum, tk.cumsum_reference, {"x": x}, {"axis": 1}, wrt=("x",),
             tolerance=20,
         ),
@@ -74,7 +78,13 @@ def _sorts() -> list[Sample]:
             "sort_by_key", _sorted_by_key, _sorted_by_key_reference,
             {"keys": x, "values": normal(3, 70)}, wrt=("values",), takes_out=False, tolerance=2,
         ),
-        Sample("topk", tk.topk, tk.topk_reference, {"x": x}, {"k": 7}, takes_out=False),
+        Sample(
+            "topk", tk.topk, tk.topk_reference, {"x": x}, {"k": 7}, wrt=("x",), takes_out=False,
+        ),
+        Sample(
+            "topk payload", tk.topk, tk.topk_reference, {"x": x, "payload": normal(3, 70, seed=1)},
+            {"k": 7, "largest": False}, wrt=("x", "payload"), takes_out=False, tolerance=2,
+        ),
         Sample(
             "topk wide", tk.topk, tk.topk_reference,
             {"x": integers(-50, 50, 2, 9001).astype(np.float64)}, {"k": 20}, takes_out=False,

@@ -43,7 +43,8 @@ def _experts() -> list[Sample]:
     return [
         Sample(
             "route", tk.route, tk.route_reference, {"logits": logits},
-            {"k": 4, "renormalize": False}, dtypes=("float32",), tolerance=10, takes_out=False,
+            {"k": 4, "renormalize": False}, wrt=("logits",), dtypes=("float32",), tolerance=10,
+            takes_out=False,
         ),
         Sample(
             "expert_order", tk.expert_order, tk.expert_order_reference,

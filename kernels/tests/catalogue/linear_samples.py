@@ -30,6 +30,14 @@ def _matmul_with_activation_reference(**given: Any) -> Any:
     return tk.matmul_reference(**given, activation=lambda x: x.clip(0) * x.clip(0))
 
 
+def _times_transposed(a: Any, b: Any) -> Any:
+    return tk.matmul(a, b.T)
+
+
+def _times_transposed_reference(a: Any, b: Any) -> Any:
+    return a @ b.T
+
+
 def _quantize_reference(x: Any, block: Any, dtype: str) -> Any:
     return tk.quantize_reference(x, block or (1, x.shape[1]), dtype)
 
@@ -55,8 +63,9 @@ def _matmuls() -> list[Sample]:
         ),
         Sample("matmul batch", *matmul, batch, wrt=("a", "b"), tolerance=20),
         Sample(
-            "matmul row", *matmul, {"a": normal(1, 130), "b": normal(50, 130, seed=1).T},
-            wrt=("a", "b"), tolerance=20,
+            "matmul row", _times_transposed, _times_transposed_reference,
+            {"a": normal(1, 130), "b": normal(50, 130, seed=1)}, wrt=("a", "b"), tolerance=20,
+            takes_out=False,
         ),
         Sample("matmul invariant", *matmul, operands, own={"invariant": True}, tolerance=20),
         Sample(
