@@ -264,6 +264,24 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
             ("simt.copy_start %slot, %t", "attribute by is missing"),
         ],
     ),
+    "simt.own_copy_start": (
+        'simt.own_copy_start %slot, %t, mask=%m {by = "queue"}\n'
+        'simt.own_copy_start %slot, %p, mask=%c {by = "queue"}',
+        [
+            (
+                'simt.own_copy_start %half, %t {by = "queue"}',
+                "pointer must point to f16, not be tile<8x8xptr<f32>",
+            ),
+            (
+                'simt.own_copy_start %slot, %t, mask=%c {by = "queue"}',
+                "mask must be i1 of the pointer's shape, not i1",
+            ),
+        ],
+    ),
+    "simt.own_load": (
+        "%r = simt.own_load %slot : tile<8x8xf32, #L0>\n%q = simt.own_load %slot : f32",
+        [("%r = simt.own_load %slot : f16", "the result must be of f32, not f16")],
+    ),
     "simt.commit": (
         "%r = simt.commit : token<copies>\n%q = simt.commit : token<vendor>",
         [("%r = simt.commit : i32", "the result must be a token, not i32")],

@@ -123,6 +123,39 @@ def test_other_loads_stay() -> None:
     assert after(text, "select", target=TARGET) == changed(text, *COPIED)
 
 
+def test_small_loads_beside_a_matmul_are_copied_with_its_operands() -> None:
+    """Scales take an eighth of the bytes of the operands at most."""
+    text = """
+    #L0 = layout<8x8, registers [(0,1) (0,2) (4,0)], lanes [(0,4) (1,0)], warps [(2,0)]>
+    #L1 = layout<2, registers [(1)], lanes [(0) (0)], warps [(0)]>
+
+    kernel @k(%at: tile<8x8xptr<f32>, #L0>, %p: tile<2xptr<f32>, #L1>, %c: tile<8x8xf32, #L0>, %n: i32) attributes {warps = 2} {
+      %zero = constant 0 : i32
+      %one = constant 1 : i32
+      %sum = for %zero, %n, %one, inits=[%c] : tile<8x8xf32, #L0> body(%i: i32, %t: tile<8x8xf32, #L0>) {
+        %x = load %at : tile<8x8xf32, #L0>
+        %y = load %p : tile<2xf32, #L1>
+        %f = reduce %y {axis = 0} : f32 combine(%a: f32, %b: f32) {
+          %s = add %a, %b : f32
+          yield %s
+        }
+        %u = simt.dot %x, %x, %t {plan = "multiply and add"} : tile<8x8xf32, #L0>
+        %g = splat %f : tile<8x8xf32, #L0>
+        %r = mul %u, %g : tile<8x8xf32, #L0>
+        yield %r
+      }
+      store %at, %sum
+      return
+    }
+    """
+    assert re.search(
+        r"%y = load %p {simt.by = .*, simt.shared = #\w+, simt.width = 1} : tile<2xf32, #L1>",
+        after(text, "select", target=TARGET),
+    )
+    # copies of 16 bytes cannot copy them
+    assert "%y = load %p : tile<2xf32, #L1>" in after(text, "select", target=WIDE)
+
+
 def test_a_load_narrower_than_copies_stays() -> None:
     """Nothing is known of the addresses, so one element is read at once."""
     assert after(LOOP, "select", target=WIDE) == plain(LOOP)

@@ -96,6 +96,7 @@ def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
     )
     if not (
         silent
+        or operation.name.startswith("simt.")
         or isinstance(
             operation,
             memory.Store

@@ -120,7 +120,7 @@ def slice_of(body: Region, loads: Iterable[Ahead], target: SimtTarget) -> Slice 
                 carried.add(index)
                 work.append(last.operands[index])
         elif isinstance(owner, Operation) and owner.parent is body and owner not in needed:
-            if not _is_repeatable(owner, target) or len(needed) >= _SLICE_LIMIT:
+            if not is_repeatable(owner, target) or len(needed) >= _SLICE_LIMIT:
                 return None
             needed.add(owner)
             work += owner.operands
@@ -138,7 +138,8 @@ def _reader(operation: Operation) -> SliceReader:
     return SliceReader(operation, tuple(operation.operands))
 
 
-def _is_repeatable(operation: Operation, target: SimtTarget) -> bool:
+def is_repeatable(operation: Operation, target: SimtTarget) -> bool:
+    """Return whether an operation can be computed again, or elsewhere, at little cost."""
     if isinstance(operation, Load):
         return not operation.volatile
     if isinstance(operation, Convert):

@@ -23,9 +23,17 @@ from tilewright.ir.types import DescriptorType, PointerType, Type, element_type
 from tilewright.llvm.emission.registers import constant, storage_size
 from tilewright.passes.analysis.axis import AxisInfo
 from tilewright.simt.assign_layouts import shape_rules
-from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.attributes import layout_of, warps_of
 from tilewright.simt.dialect.op_interface import Interface, Reader, SharedEffects
-from tilewright.simt.dialect.ops.async_copy import Commit, CopyStart, KeepOrder, LoadStart, Wait
+from tilewright.simt.dialect.ops.async_copy import (
+    Commit,
+    CopyStart,
+    KeepOrder,
+    LoadStart,
+    OwnCopyStart,
+    OwnLoad,
+    Wait,
+)
 from tilewright.simt.dialect.ops.tensor_maps import MakeTensorMap, Tensor
 from tilewright.simt.dialect.ops.tma import (
     BlockLoadStart,
@@ -37,10 +45,10 @@ from tilewright.simt.dialect.ops.tma import (
 from tilewright.simt.dialect.ops.tma import TmaCopy as BlockCopyStart
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import TokenType, slot_type
-from tilewright.simt.layouts.linear_layout import combine
+from tilewright.simt.layouts.linear_layout import LinearLayout, combine, log2
 from tilewright.simt.layouts.swizzle import Accesses
 from tilewright.simt.lowering.emission.context import SimtContext
-from tilewright.simt.lowering.emission.shared_access import places, when, write_tile
+from tilewright.simt.lowering.emission.shared_access import places, read_tile, when, write_tile
 from tilewright.simt.lowering.global_memory import groups
 from tilewright.simt.lowering.mbarrier import barrier_address, in_one_thread
 from tilewright.simt.lowering.shared_memory import slot_address
@@ -139,6 +147,50 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
             mechanism.around(context, True)
 
     when(context, context.is_owner(layout), copy)
+
+
+def _own_words(context: SimtContext, operation: OwnCopyStart | OwnLoad) -> LinearLayout:
+    """Return the layout of a slot of words that each thread has for itself."""
+    (words,) = slot_type(operation.slot).shape
+    lanes, warps = log2(context.target.resources.warp_size), log2(warps_of(operation))
+    bits = [1 << bit for bit in range(log2(words))]
+    registers = len(bits) - lanes - warps
+    return LinearLayout(
+        (words,),
+        tuple(bits[:registers]),
+        tuple(bits[registers : registers + lanes]),
+        tuple(bits[registers + lanes :]),
+    )
+
+
+def lower_own_copy_start(context: SimtContext, operation: OwnCopyStart) -> None:
+    layout, type_ = _own_words(context, operation), slot_type(operation.slot)
+    starts = range(layout.register_count)
+    plan = Accesses(
+        1,
+        tuple(((start,), combine(layout.registers, start)) for start in starts),
+        layout.lanes,
+        layout.warps,
+    )
+    mask, size = operation.mask, storage_size(type_.element)
+    pointers = context.registers[operation.pointer]
+    masks = None if mask is None else context.registers[mask]
+    start = context.target.async_copy.mechanism(operation.by).start
+    assert start is not None and len(pointers) == len(starts)
+    w, space = context.writer, context.target.shared.pointer
+    for place in places(context, slot_address(context, operation.slot), plan, type_.element):
+        to = place.base
+        if place.offset:
+            to = w.emit(f"getelementptr i8, {space} {to}, i32 {place.offset}")
+        (register,) = place.registers
+        start(context, to, pointers[register], size, None if masks is None else masks[register])
+
+
+def lower_own_load(context: SimtContext, operation: OwnLoad) -> None:
+    type_ = slot_type(operation.slot)
+    base, layout = slot_address(context, operation.slot), _own_words(context, operation)
+    names = read_tile(context, base, layout, type_.layout, type_.element)
+    context.bind(operation.results[0], names)
 
 
 def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:
@@ -315,7 +367,7 @@ def _not_written_out(context: SimtContext, operation: Operation) -> None:
 # ---- the interface to passes
 
 
-def _check_start(operation: CopyStart | LoadStart, target: object) -> str:
+def _check_start(operation: CopyStart | LoadStart | OwnCopyStart, target: object) -> str:
     mask = operation.mask
     return (
         ""
@@ -432,6 +484,8 @@ INTERFACES = register_interfaces(
         "simt.copy_start": Interface(
             lower_copy_start, check=_check_start, effects=_copies, describe=_describe_copy
         ),
+        "simt.own_copy_start": Interface(lower_own_copy_start, check=_check_start),
+        "simt.own_load": Interface(lower_own_load),
         "simt.load_start": Interface(lower_load_start, check=_check_start, describe=_describe_load),
         "simt.block_load_start": Interface(
             lower_block_load_start, effects=_blocks, describe=_describe_block

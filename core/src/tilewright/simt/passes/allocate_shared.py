@@ -2,12 +2,13 @@
 
 Scratch space is live while its operation runs. A buffer is live from its allocation to the last use
 of an address in it, extended to the end of loops that do not contain the allocation and to the end
-of asynchronous copies, matmuls and stores on it. A buffer that warp-specialized partitions share is
-live as long as they run, except in a partition after its ``simt.release``, which states that the
-other partitions are done with the buffer. Buffers are placed first, largest first. Scratch space
-goes where no buffer is live and, where that costs little, beside the scratch space used just
-before: the barrier inside the second operation then also ends the use of the first one's scratch
-space, and no barrier is needed between the two.
+of asynchronous copies, matmuls and stores on it. A buffer of words that each thread has for itself
+is live everywhere. A buffer that warp-specialized partitions share is live as long as they run,
+except in a partition after its ``simt.release``, which states that the other partitions are done
+with the buffer. Buffers are placed first, largest first. Scratch space goes where no buffer is live
+and, where that costs little, beside the scratch space used just before: the barrier inside the
+second operation then also ends the use of the first one's scratch space, and no barrier is needed
+between the two.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tilewright.simt.dialect.loop_carried import (
     all_carried,
     operations_of_program,
 )
+from tilewright.simt.dialect.ops.async_copy import OwnCopyStart
 from tilewright.simt.dialect.ops.buffers import Buffer, Release
 from tilewright.simt.dialect.ops.mbarrier import ArriveAfter, Await, Barriers, OnBarrier
 from tilewright.simt.dialect.ops.tensor_memory import DotInto
@@ -218,6 +220,9 @@ class _Allocation:
             start = end = self.positions[operation]
             released = None
             for user in self._users(operation.results[0], readers):
+                if isinstance(user, OwnCopyStart):
+                    # no barrier separates a thread's own words from other threads' later accesses
+                    start, end = 0, len(self.positions)
                 part = part_of(user)
                 if (
                     isinstance(user, Release)

@@ -13,11 +13,15 @@ from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, streaming_loops
-from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, forget, selected
+from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, deselect, forget, selected
 from tilewright.simt.passes.sink_conversions import sink_conversions
 from tilewright.simt.pipeline.modulo_expander import kind_of
-from tilewright.simt.target.copy_mechanism import THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.pipeline.shared_memory_budget import slot_bytes
+from tilewright.simt.target.copy_mechanism import GROUPS, THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.target.simt_target import SimtTarget
+
+#: Bytes that the loads of matmuls have at least, by those of another load that is prefetched, too.
+_BESIDE = 8
 
 
 def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
@@ -36,7 +40,39 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
             found = _choose(load, loop, target, axes)
             if found is not None:
                 load.attributes.update(found)
+        _select_beside(loop, target, axes)
     _select_streams(function, target, axes)
+
+
+def _select_beside(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> None:
+    """Annotate small loads beside those that feed matmuls, such as of scales of the results.
+
+    They are copied in the same commit groups as the others. Where copies complete at mbarriers,
+    threads prefetch such loads for themselves
+    (:mod:`tilewright.simt.pipeline.prefetch_beside_matmuls`).
+    """
+
+    def is_by_groups(attributes: Mapping[str, Any]) -> bool:
+        return target.async_copy.mechanism(attributes[BY]).completes == GROUPS
+
+    before = selected(loop)
+    if not before or not all(is_by_groups(load.attributes) for load in before):
+        return
+    room = sum(map(slot_bytes, before)) // _BESIDE
+    part = slice_of(loop.body, before, target)
+    indices = set() if part is None else {one.operation for one in part.operations}
+    for load in loop.body:
+        if (
+            isinstance(load, Load)
+            and load not in before
+            and load not in indices
+            and is_copyable(load)
+        ):
+            found = _choose(load, loop, target, axes)
+            if found is not None and is_by_groups(found):
+                load.attributes.update(found)
+                if slot_bytes(load) > room:
+                    deselect(load)
 
 
 def _select_streams(

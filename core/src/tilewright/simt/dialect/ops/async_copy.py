@@ -13,7 +13,7 @@ from tilewright.ir.declare import (
 )
 from tilewright.ir.ops.rules import nothing
 from tilewright.ir.table import Effect, RuleError, Shape
-from tilewright.ir.types import I1, PointerType, TileType, Type, element_type
+from tilewright.ir.types import I1, PointerType, TileType, Type, element_type, with_element
 from tilewright.simt.dialect.ops import fields
 from tilewright.simt.dialect.ops.type_rules import slot_of
 from tilewright.simt.dialect.types import COPIES, LOADS, TokenType
@@ -44,6 +44,23 @@ def _load_start(shape: Shape) -> list[Type]:
     if other is not None and other is not tile:
         raise RuleError(f"other must be {tile}, not {other}")
     return [tile, LOADS]
+
+
+def _own_copy_start(shape: Shape) -> list[Type]:
+    slot, pointer = slot_of(shape), element_type(shape.type("pointer"))
+    if not isinstance(pointer, PointerType) or pointer.pointee is not slot.element:
+        raise RuleError(f"pointer must point to {slot.element}, not be {shape.type('pointer')}")
+    mask = shape.optional("mask")
+    if mask is not None and mask is not with_element(shape.type("pointer"), I1):
+        raise RuleError(f"mask must be {I1} of the pointer's shape, not {mask}")
+    return []
+
+
+def _own_load(shape: Shape) -> list[Type]:
+    slot, result = slot_of(shape), shape.result
+    if result is None or element_type(result) is not slot.element:
+        raise RuleError(f"the result must be of {slot.element}, not {result}")
+    return [result]
 
 
 def _commit(shape: Shape) -> list[Type]:
@@ -89,6 +106,37 @@ class CopyStart(Operation):
     cache = fields.CACHE
     eviction = fields.EVICTION
     ordered = fields.ORDERED
+
+
+@OPS.operation(
+    "simt.own_copy_start",
+    "start copying what the pointers of a thread point to into words of its own in a slot"
+    " (cp.async), which has a word for each register of each thread; the thread may read them after"
+    " its wait for the group that the next commit ends, without a barrier",
+    _own_copy_start,
+    effects=Effect.READ | Effect.WRITE,
+)
+class OwnCopyStart(Operation):
+    __slots__ = ()
+
+    slot = fields.SLOT
+    pointer = SingleOperand("the addresses of the elements, or one address")
+    mask = _MASK
+    by = fields.BY
+
+
+@OPS.operation(
+    "simt.own_load",
+    "read what a thread copied to its own words of a slot: a tile in the layout of the pointers, or"
+    " a scalar",
+    _own_load,
+    effects=Effect.READ,
+    explicit_results=True,
+)
+class OwnLoad(Operation):
+    __slots__ = ()
+
+    slot = fields.SLOT
 
 
 @OPS.operation(

@@ -1,0 +1,210 @@
+"""Small loads beside asynchronous matmuls are prefetched by each thread for itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from matmul_kernels import BK, BM, BN, MODES, build, operations
+
+import tilewright.language as tl
+from tilewright.ir import Module
+from tilewright.ir.ops.control import For
+from tilewright.language.definitions.callable import device_function
+from tilewright.simt import emulator
+from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.testing.toy_targets import BulkTarget
+
+
+@device_function
+def scaled(
+    a, b, a_scale, b_scale, out, M, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr, BEFORE: tl.constexpr,
+):  # fmt: skip
+    """Add up matmuls of BK elements along K, each times a scale of the row and one of the block."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    blocks = tl.cdiv(K, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=PARTS):
+        if BEFORE:
+            of_rows = tl.load(a_scale + rows * blocks + k // BK, mask=rows < M, other=0.0)
+            scale = of_rows[:, None] * tl.load(b_scale + k // BK)
+            total += tl.dot(a.load([row, k]), b.load([k, column])) * scale
+        else:
+            one = tl.dot(a.load([row, k]), b.load([k, column]))
+            of_rows = tl.load(a_scale + rows * blocks + k // BK, mask=rows < M, other=0.0)
+            total += one * (of_rows[:, None] * tl.load(b_scale + k // BK))
+    tl.store(
+        out + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
+
+
+@device_function
+def stepping(
+    a, b, a_scale, b_scale, out, M, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr, BEFORE: tl.constexpr,
+):  # fmt: skip
+    """The same, with pointers that the loop carries."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    of_rows = a_scale + rows * tl.cdiv(K, BK)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=PARTS):
+        one = tl.dot(a.load([row, k]), b.load([k, column]))
+        scale = tl.load(of_rows, mask=rows < M, other=0.0) * tl.load(b_scale)
+        total += one * scale[:, None]
+        of_rows += 1
+        b_scale += 1
+    tl.store(
+        out + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
+
+
+def module_of(kernel: Any, **constants: Any) -> Module:
+    signature = {
+        "a": f"tensordesc<fp32[{BM},{BK}]>",
+        "b": f"tensordesc<fp32[{BK},{BN}]>",
+        **dict.fromkeys(("a_scale", "b_scale", "out"), "*fp32"),
+        **dict.fromkeys("MNK", "i32"),
+    }
+    return build(kernel, signature, BM=BM, BN=BN, BK=BK, **constants)
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("kernel, before", [(scaled, True), (scaled, False), (stepping, False)])
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("size", [(16, 8, 8), (19, 11, 21), (32, 16, 72), (5, 3, 0)], ids=str)
+def test_scales_are_prefetched(
+    size: tuple[int, int, int], parts: bool, kernel: Any, before: bool, completion: str
+) -> None:
+    m, n, k = size
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    blocks = -(-k // BK)
+    a_scale = rng.integers(1, 4, (m, blocks)).astype(np.float32)
+    b_scale = rng.integers(1, 4, (blocks,)).astype(np.float32)
+    out = np.full((m, n), np.nan, np.float32)
+    module = module_of(kernel, PARTS=parts, BEFORE=before)
+    descriptors = [
+        EmulatedDescriptor(x if x.size else np.zeros((1, 1), np.float32)) for x in (a, b)
+    ]
+    emulator.run(
+        module,
+        [*descriptors, a_scale, b_scale, out, m, n, k],
+        (-(-m // BM), -(-n // BN), 1),
+        num_warps=2,
+        target=BulkTarget(8, groups=True),
+        num_stages=3,
+        completion=completion,
+    )
+    expected = np.zeros((m, n), np.float32)
+    for block in range(blocks):
+        inner = slice(block * BK, (block + 1) * BK)
+        expected += (a[:, inner] @ b[inner]) * (a_scale[:, block, None] * b_scale[block])
+    np.testing.assert_array_equal(out, expected)
+    (matmul,) = operations(module, "simt.dot_start")
+    loop = matmul.parent.owner if matmul.parent is not None else None
+    assert isinstance(loop, For)
+    names = [operation.name for operation in loop.body]
+    assert names.count("simt.own_copy_start") == names.count("simt.own_load") == 2
+    assert "load" not in names and "barrier" not in names
+    start = names.index("simt.dot_start")
+    assert names.index("simt.own_copy_start") > start, "the matmul starts first"
+
+
+@device_function
+def looked_up(
+    a, b, places, unused, out, M, N, K,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STORES: tl.constexpr,
+):  # fmt: skip
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK):
+        if STORES:
+            one = tl.dot(a.load([row, k]), b.load([k, column]))
+            total += one * tl.load(places + k // BK)
+            tl.store(places + k // BK + 1, k * 1.0)
+        else:
+            at = tl.load(places + k // BK).to(tl.int32)
+            total += tl.dot(a.load([row, at]), b.load([at, column]))
+    tl.store(
+        out + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_loads_that_cannot_move_stay(stores: bool) -> None:
+    """A load whose memory the loop writes stays, and one that other addresses depend on."""
+    k = 4 * BK
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float32) for shape in ((BM, k), (k, BN)))
+    places = np.array([1, 3, 0, 2, 0], np.float32) * BK
+    expected = np.zeros((BM, BN), np.float32)
+    factors = places.copy()
+    for block in range(4):
+        at = block * BK if stores else int(places[block])
+        factor = factors[block] if stores else 1.0
+        factors[block + 1] = block * BK if stores else 0
+        expected += (a[:, at : at + BK] @ b[at : at + BK]) * factor
+    out = np.full((BM, BN), np.nan, np.float32)
+    module = build(
+        looked_up,
+        {
+            "a": f"tensordesc<fp32[{BM},{BK}]>",
+            "b": f"tensordesc<fp32[{BK},{BN}]>",
+            **dict.fromkeys(("places", "unused", "out"), "*fp32"),
+            **dict.fromkeys("MNK", "i32"),
+        },
+        BM=BM,
+        BN=BN,
+        BK=BK,
+        STORES=stores,
+    )
+    emulator.run(
+        module,
+        [*map(EmulatedDescriptor, (a, b)), places, places, out, BM, BN, k],
+        (1, 1, 1),
+        num_warps=2,
+        target=BulkTarget(8, groups=True),
+        num_stages=3,
+    )
+    np.testing.assert_array_equal(out, expected)
+    assert not operations(module, "simt.own_copy_start")
+
+
+def test_nothing_is_prefetched_without_room() -> None:
+    """Shared memory that the operands leave does not suffice for the words of all threads."""
+    room = BulkTarget(8, groups=True).resources.shared_memory
+    k = 4 * BK
+    ones = [np.ones(shape, np.float32) for shape in ((BM, k), (k, BN), (BM, 4), (4,))]
+    out = np.full((BM, BN), np.nan, np.float32)
+
+    def run(bytes_: int) -> Module:
+        module = module_of(scaled, PARTS=False, BEFORE=False)
+        target = BulkTarget(8, groups=True)
+        target.resources = replace(target.resources, shared_memory=bytes_)
+        out.fill(np.nan)
+        emulator.run(
+            module,
+            [*map(EmulatedDescriptor, ones[:2]), *ones[2:], out, BM, BN, k],
+            (1, 1, 1),
+            num_warps=2,
+            target=target,
+            num_stages=2,
+        )
+        np.testing.assert_array_equal(out, np.full((BM, BN), k, np.float32))
+        return module
+
+    assert operations(run(room), "simt.own_load")
+    assert not operations(run(2 * 4 * BK * (BM + BN) + 64), "simt.own_load")
