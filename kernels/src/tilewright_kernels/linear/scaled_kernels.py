@@ -15,24 +15,26 @@ def multiply_block(
     a, b, accumulator, a_scale_ptr, b_scale_ptr, rows, columns, first, M, N,
     stride_am, stride_ak, stride_bk, stride_bn,
     A_SCALES: tl.constexpr, B_SCALES: tl.constexpr, SUM: tl.constexpr,
+    IS_UNIFORM: tl.constexpr,
 ):  # fmt: skip
     """Add ``a @ b`` to the accumulator, with the scales of blocks of 128 elements along K."""
     if A_SCALES != "block" and B_SCALES != "block":
         return tl.dot(a, b, accumulator, out_dtype=SUM)
     block = first // SCALED
-    total = tl.dot(a, b, out_dtype=SUM).to(tl.float32)
-    if A_SCALES == "block":
-        places = a_scale_ptr + rows * stride_am + block * stride_ak
-        total *= tl.load(places, mask=rows < M, other=0.0)[:, None]
     if B_SCALES == "block":
-        if b.shape[1] <= SCALED:
+        if IS_UNIFORM:
             # blocks of powers of two up to 128 columns lie in one block of scales
             column = tl.min(columns, 0)
-            total *= tl.load(b_scale_ptr + block * stride_bk + column // SCALED * stride_bn)
+            scale = tl.load(b_scale_ptr + block * stride_bk + column // SCALED * stride_bn)
         else:
             places = b_scale_ptr + block * stride_bk + columns // SCALED * stride_bn
-            total *= tl.load(places, mask=columns < N, other=0.0)[None, :]
-    return accumulator + total
+            scale = tl.load(places, mask=columns < N, other=0.0)[None, :]
+    if A_SCALES == "block":
+        places = a_scale_ptr + rows * stride_am + block * stride_ak
+        a_scale = tl.load(places, mask=rows < M, other=0.0)[:, None]
+        scale = a_scale * scale if B_SCALES == "block" else a_scale
+    total = tl.dot(a, b, out_dtype=SUM).to(tl.float32)
+    return accumulator + total * scale
 
 
 @tw.jit
@@ -92,6 +94,7 @@ def scaled_matmul_kernel(
         accumulator = multiply_block(
             a, b, accumulator, a_scale_ptr, b_scale_ptr, rows, columns, first, M, N,
             stride_asm, stride_ask, stride_bsk, stride_bsn, A_SCALES, B_SCALES, SUM,
+            BLOCK_N <= SCALED and BLOCK_M >= 64,
         )  # fmt: skip
     result = scaled_result(
         accumulator, a_scale_ptr, b_scale_ptr, bias_ptr, rows, columns, M, N,
@@ -132,6 +135,7 @@ def persistent_scaled_kernel(
                 a.load([row, first]), b.load([column, first]).T, accumulator,
                 a_scale_ptr, b_scale_ptr, rows, columns, first, M, N,
                 stride_asm, stride_ask, stride_bsk, stride_bsn, A_SCALES, B_SCALES, SUM,
+                BLOCK_N <= SCALED,
             )  # fmt: skip
         result = scaled_result(
             accumulator, a_scale_ptr, b_scale_ptr, bias_ptr, rows, columns, M, N,
