@@ -75,6 +75,13 @@ def test_one_warp_sorts_by_shuffles_alone(ptx: Ptx, arch: str) -> None:
     assert "st.shared" not in text and "bar." not in text
 
 
+def test_threads_hold_the_elements_that_networks_exchange_most(ptx: Ptx) -> None:
+    text = ptx(_sorted_rows, {"x": "*i32", "out": "*i32"}, constants={"BLOCK": 2048}, num_warps=4)
+    # a thread holds 16 neighbours; bits 4 to 8 of the element's number are in lanes, over which a
+    # network of eleven stages exchanges in 7 + 6 + 5 + 4 + 3 steps
+    assert text.count("shfl.sync.bfly") == 16 * 25
+
+
 def test_several_warps_meet_only_where_they_exchange(ptx: Ptx) -> None:
     text = ptx(_sorted_rows, {"x": "*i32", "out": "*i32"}, constants={"BLOCK": 1024}, num_warps=4)
     # bits 7 and 8 of the element's number are in warps: 3 + 2 of 55 steps cross them, with two

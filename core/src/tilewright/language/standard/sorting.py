@@ -60,11 +60,11 @@ def _compare_and_swap(x, index, distance, ascending):
     """One step of a bitonic network along the last axis.
 
     Each element meets the one whose index differs in bit ``distance``; the smaller one goes to the
-    lower index where ``ascending`` holds.
+    lower index where ``ascending`` holds. Equal ones may change places: they have the same bits.
     """
     partner = core.gather(x, core.broadcast_to(index ^ distance, x.shape), len(x.shape) - 1)
     wants_smaller = ((index & distance) == 0) == ascending
-    return core.where(core.where(wants_smaller, partner < x, partner > x), partner, x)
+    return core.where((partner < x) == wants_smaller, partner, x)
 
 
 # The steps of a network are loops, not unrolled code: as fast at run time, and ten times as fast to

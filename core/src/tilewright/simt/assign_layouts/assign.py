@@ -150,7 +150,7 @@ class LayoutStatement:
     def run(self) -> None:
         for argument in self.function.arguments:
             if isinstance(argument.type, TileType):
-                self._share(argument, self.variable(argument))
+                self.share(argument, self.variable(argument))
         for operation in self.operations:
             self._state(operation)
         self._side_by_side = mark_direct_to_shared(self, self._options)
@@ -198,7 +198,18 @@ class LayoutStatement:
         self.variables.append(variable)
         return variable
 
-    def _share(self, value: Value, variable: Variable) -> None:
+    def shared(self, value: Value, weight: float = 1.0) -> Variable:
+        """Return the unknown layout that readers of a tile share; create one where there is none.
+
+        Its operations run at least ``weight`` times.
+        """
+        if value not in self._shared:
+            return self.variable(value, weight)
+        variable = self._shared[value].root()
+        variable.weight = max(variable.weight, weight)
+        return variable
+
+    def share(self, value: Value, variable: Variable) -> None:
         """Let readers of a value be computed in its variable."""
         self.origins[value] = Origin(variable)
         self._shared[value] = variable
@@ -248,7 +259,7 @@ class LayoutStatement:
                 variable = self.variable(value, inside)
                 variable.prices.append(holding(self.target.costs))
                 for other in self.carried[value].values:
-                    self._share(other, variable)
+                    self.share(other, variable)
 
     def _state_elementwise(self, operation: Operation) -> None:
         (result,) = operation.results
@@ -265,7 +276,7 @@ class LayoutStatement:
                 variable.merge(self._shared[operand])
         variable.weight = max(variable.weight, weight)
         variable.prices.append(per_register(operation_cost(operation, self.target.costs)))
-        self._share(result, variable)
+        self.share(result, variable)
         self.reads[operation] = [variable] * len(operation.operands)
         if isinstance(operation, Cast) and bit_width(element_type(operation.x.type)) < bit_width(
             element_type(result.type)

@@ -11,6 +11,7 @@ and defines its results (``origins``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -25,10 +26,10 @@ from tilewright.ir.types import TileType
 from tilewright.llvm.assembly.assembly_sites import blamed_at
 from tilewright.simt.analysis.xor_exchange import exchange_within_warp, xor_distance
 from tilewright.simt.assign_layouts.coalesce import spread
-from tilewright.simt.assign_layouts.solver import Origin, Variable
+from tilewright.simt.assign_layouts.solver import Origin, Variable, tile_shape
 from tilewright.simt.dialect.layout_rules import packed
 from tilewright.simt.dialect.op_interface import Statement
-from tilewright.simt.layouts.linear_layout import LinearLayout
+from tilewright.simt.layouts.linear_layout import LinearLayout, blocked
 from tilewright.simt.layouts.scan_plan import scan_layout
 from tilewright.simt.target.cost_model import CostModel, bits_of_element, reduction_cost
 
@@ -140,14 +141,16 @@ def scanned(statement: Statement, operation: Scan) -> None:
 def gathered(statement: Statement, operation: Gather) -> None:
     """Leave the source of a gather in any layout, and constrain index and result to one.
 
-    An XOR exchange has one layout for all of them.
+    An XOR exchange has one layout for all of them, and so has a chain of exchanges: the solver
+    weighs a layout for all steps of a network, of which none would pay a conversion alone.
     """
     weight = statement.weight(operation)
     distance = xor_distance(operation)
     if distance is not None:
-        variable = statement.variable(operation.x, weight)
+        variable = statement.shared(operation.x, weight)
         variable.prices.append(_exchange_price(statement, operation, distance))
-        statement.origins[operation.results[0]] = Origin(variable)
+        variable.propose(_in_registers(statement, operation))
+        statement.share(operation.results[0], variable)
         statement.reads[operation] = [variable, variable]
         return
     reads: list[Any] = [
@@ -158,6 +161,17 @@ def gathered(statement: Statement, operation: Gather) -> None:
         variable.prices.append(per_register(2.0))
     statement.origins[operation.results[0]] = Origin(reads[1])
     statement.reads[operation] = reads
+
+
+def _in_registers(statement: Statement, operation: Gather) -> LinearLayout:
+    """Return the layout in which threads hold as many elements along the axis as they can.
+
+    Networks exchange elements over short distances most often.
+    """
+    shape, lanes = tile_shape(operation.x), statement.target.resources.warp_size
+    order = (operation.axis, *(axis for axis in range(len(shape)) if axis != operation.axis))
+    own = max(1, math.prod(shape) // (lanes * statement.num_warps))
+    return blocked(shape, order, own, lanes, statement.num_warps)
 
 
 def _exchange_price(

@@ -27,8 +27,8 @@ class Thresholds:
         short_loop_elements: maximum elements of all tiles that such a loop computes.
         exchange_loop_trips: maximum iterations of a loop of exchanges that is unrolled: a network
             over 2**n elements has n stages of at most n steps.
-        exchange_loop_elements: maximum elements of a tile that it exchanges: four times as many
-            take ten times as long to compile.
+        exchange_loop_elements: maximum elements of a tile that it exchanges: twice as many take
+            more than twice as long to compile.
         unrolled_lines: maximum lines of LLVM IR of a loop that the code generator unrolls in full.
         fma_body: maximum multiplications in the body of the loop over K of a matmul of scalars.
         registers_beside_accumulator: minimum registers of a thread for other values than the
@@ -55,7 +55,7 @@ class Thresholds:
     short_loop_trips: int = 8
     short_loop_elements: int = 1 << 16
     exchange_loop_trips: int = 16
-    exchange_loop_elements: int = 1024
+    exchange_loop_elements: int = 4096
     unrolled_lines: int = 8192
     fma_body: int = 512
     registers_beside_accumulator: int = 8
