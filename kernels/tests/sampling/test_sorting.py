@@ -40,6 +40,21 @@ def test_sorts_take_types_of_at_most_32_bits(dtype):
         tk.sort(np.zeros(3, np.int64))
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("n", [60, 4096, 4097, 8193, 40001])
+def test_sorts_keep_the_bits_of_zeros_and_nan(n, descending):
+    rng = np.random.default_rng(n)
+    x = rng.standard_normal((2, n)).astype(np.float32)
+    x[0, rng.integers(0, n, n // 3)], x[0, ::5] = 0.0, -0.0
+    bits = x.view(np.int32)
+    bits[1, rng.integers(0, n, n // 4)] = 0x7FC00000 + rng.integers(0, 1000, n // 4)
+    keys = np.where(np.isnan(x), np.float64(1e300), x)
+    order = np.argsort(-keys if descending else keys, axis=-1, stable=True)
+    np.testing.assert_array_equal(tk.argsort(x, descending=descending), order)
+    found = tk.sort(x, descending=descending).view(np.int32)
+    np.testing.assert_array_equal(found, np.take_along_axis(bits, order, -1))
+
+
 def test_nan_is_above_every_number():
     x = np.array([np.nan, np.inf, 0.0, -0.0, -np.inf, np.nan, 1], np.float32)
     np.testing.assert_array_equal(tk.argsort(x), [4, 2, 3, 6, 1, 0, 5])

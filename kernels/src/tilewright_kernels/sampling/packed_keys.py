@@ -40,6 +40,27 @@ def position_of(key):
     return (key & 0xFFFFFFFF).to(tl.int32)
 
 
+@tw.jit
+def elements_of(key, x_ptr, is_inside, DESCENDING: tl.constexpr):
+    """Return the elements of a row that packed elements are of.
+
+    Keys tell all but zeros, which have one key, and NaN, which have one, too: those are loaded.
+    """
+    element = x_ptr.dtype.element_ty
+    upper = key >> 32
+    if DESCENDING:
+        upper = ~upper
+    if element.is_floating():
+        bits = upper.to(tl.int32)
+        number = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.float32, bitcast=True)
+        is_shared = (bits == 0) | (bits == 0x7FFFFFFF)
+        loaded = tl.load(x_ptr + position_of(key), mask=is_inside & is_shared, other=0.0)
+        return tl.where(is_shared, loaded, number.to(element))
+    if element == tl.uint32:
+        upper += 1 << 31
+    return upper.to(element)
+
+
 def check_keys(name: str, x: Any) -> None:
     """Check the type of what is sorted.
 

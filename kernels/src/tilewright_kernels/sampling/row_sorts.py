@@ -11,12 +11,11 @@ from tilewright_kernels.operations import Launcher, strides
 from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.rows.shapes import matrix_of
 from tilewright_kernels.sampling.sort_kernels import (
+    SEARCHED,
     best_of_blocks_kernel,
-    exchange_kernel,
-    merge_blocks_kernel,
+    merge_runs_kernel,
     sort_blocks_kernel,
     sort_rows_kernel,
-    unpack_kernel,
 )
 
 #: Elements of a row that a program sorts in registers.
@@ -131,57 +130,34 @@ def _sort_wide(
     layout: dict[str, Any],
     descending: bool,
 ) -> None:
-    """Sort rows by a bitonic network, whose steps within blocks are in registers."""
-    width, block = tw.next_power_of_2(x.shape[-1]), _WIDEST
-    n_blocks = width // block
-    key = run.empty((n_rows, width), "int64")
-    warps: dict[str, Any] = {"num_warps": _warps(block)}
-    run(
-        sort_blocks_kernel,
-        (n_blocks, n_rows),
-        x,
-        key,
-        x.shape[-1],
-        layout["x_stride"],
-        width,
-        DESCENDING=descending,
-        BLOCK=block,
-        **warps,
-    )
-    size = 2 * block
-    while size <= width:
-        distance = size // 2
-        while distance >= block:
-            run(
-                exchange_kernel,
-                (width // 2048, n_rows),
-                key,
-                width,
-                size,
-                distance,
-                BLOCK=1024,
-                updates=("packed_ptr",),
-            )
-            distance //= 2
+    """Sort blocks of rows, and merge two runs of a row at a time until there is one."""
+    n_columns, block = x.shape[-1], _WIDEST
+    constants: dict[str, Any] = {
+        "DESCENDING": descending,
+        "BLOCK": block,
+        "num_warps": _warps(block),
+    }
+    runs = run.empty((n_rows, n_columns), "int64")
+    grid = (tw.cdiv(n_columns, block), n_rows)
+    run(sort_blocks_kernel, grid, x, runs, n_columns, layout["x_stride"], n_columns, **constants)
+    size = block
+    while size < n_columns:
+        is_last = 2 * size >= n_columns
+        merged = None if is_last else run.empty((n_rows, n_columns), "int64")
+        payload, *results = arrays if is_last else (None,) * 4
         run(
-            merge_blocks_kernel,
-            (n_blocks, n_rows),
-            key,
-            width,
+            merge_runs_kernel,
+            grid,
+            x,
+            runs,
+            merged,
+            payload,
+            *results,
+            n_columns,
+            n_results,
             size,
-            BLOCK=block,
-            updates=("packed_ptr",),
-            **warps,
+            SEARCHED.value ** (math.ceil(math.log(size, SEARCHED.value)) - 1),
+            **layout,
+            **constants,
         )
-        size *= 2
-    run(
-        unpack_kernel,
-        (tw.cdiv(n_results, 1024), n_rows),
-        x,
-        key,
-        *arrays,
-        n_results,
-        packed_stride=width,
-        BLOCK=1024,
-        **layout,
-    )
+        runs, size = merged, 2 * size

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.sampling.packed_keys import NOTHING, packed, position_of
+from tilewright_kernels.sampling.packed_keys import NOTHING, elements_of, packed, position_of
+
+#: Positions that a search for the bounds of a merge tries at a time.
+SEARCHED = tl.constexpr(32)
 
 
 @tw.jit
@@ -21,12 +24,13 @@ def store_sorted(
     x_stride,
     payload_stride,
     n_results,
+    DESCENDING: tl.constexpr,
 ):
     """Store the elements, positions and payloads that packed elements are of."""
     position = position_of(key)
     out = row * n_results + column
     if values_ptr is not None:
-        value = tl.load(x_ptr + row * x_stride + position, mask=is_inside)
+        value = elements_of(key, x_ptr + row * x_stride, is_inside, DESCENDING)
         tl.store(values_ptr + out, value, mask=is_inside)
     if payloads_ptr is not None:
         payload = tl.load(payload_ptr + row * payload_stride + position, mask=is_inside)
@@ -82,6 +86,7 @@ def sort_rows_kernel(
         x_stride,
         payload_stride,
         n_results,
+        DESCENDING,
     )
 
 
@@ -134,70 +139,97 @@ def sort_blocks_kernel(
     DESCENDING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Pack blocks, and sort them in orders that alternate."""
+    """Pack blocks, and sort each."""
     row, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
     column = block * BLOCK + tl.arange(0, BLOCK)
     is_inside = column < n_columns
     x = tl.load(x_ptr + row * x_stride + column, mask=is_inside, other=0)
-    key = tl.where(is_inside, packed(x, column, DESCENDING), NOTHING)
-    flip = -(block & 1).to(tl.int64)
-    key = tl.sort(key ^ flip) ^ flip
-    tl.store(packed_ptr + row * packed_stride + column, key)
+    key = tl.sort(tl.where(is_inside, packed(x, column, DESCENDING), NOTHING))
+    tl.store(packed_ptr + row * packed_stride + column, key, mask=is_inside)
 
 
 @tw.jit
-def exchange_kernel(packed_ptr, packed_stride, size, distance, BLOCK: tl.constexpr):
-    """Order the pairs at a distance, within bitonic sequences of a size."""
-    row = tl.program_id(1).to(tl.int64)
-    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    lower = pair + (pair & -distance)
-    at = packed_ptr + row * packed_stride + lower
-    first, second = tl.load(at), tl.load(at + distance)
-    is_swapped = (first > second) == ((lower & size) == 0)
-    tl.store(at, tl.where(is_swapped, second, first))
-    tl.store(at + distance, tl.where(is_swapped, first, second))
+def count_from_first(first_ptr, second_ptr, diagonal, n_first, n_second, step):
+    """Return how many of the first elements of a merge come from the first of two runs.
+
+    Args:
+        first_ptr: a run of packed elements in order.
+        second_ptr: another one.
+        diagonal: the number of elements of the merge.
+        n_first: elements of the first run.
+        n_second: elements of the second run.
+        step: the largest power of 32 below ``n_first``, or 1.
+    """
+    found = tl.maximum(diagonal - n_second, 0)
+    end = tl.minimum(diagonal, n_first)
+    while step > 0:
+        tried = found + (tl.arange(0, SEARCHED) + 1) * step - 1
+        is_tried = tried < end
+        first = tl.load(first_ptr + tried, mask=is_tried, other=NOTHING)
+        second = tl.load(second_ptr + (diagonal - 1 - tried), mask=is_tried, other=0)
+        found += step * tl.sum((is_tried & (first <= second)).to(tl.int32), axis=0)
+        step = step // SEARCHED
+    return found
 
 
 @tw.jit
-def merge_blocks_kernel(packed_ptr, packed_stride, size, BLOCK: tl.constexpr):
-    """Sort blocks that are bitonic, each in the order that sequences of a size need."""
-    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
-    at = packed_ptr + row * packed_stride + block * BLOCK + tl.arange(0, BLOCK)
-    is_descending = ((block * BLOCK) & size) != 0
-    flip = -is_descending.to(tl.int64)
-    tl.store(at, tl.bitonic_merge(tl.load(at) ^ flip) ^ flip)
-
-
-@tw.jit
-def unpack_kernel(
+def merge_runs_kernel(
     x_ptr,
-    packed_ptr,
+    runs_ptr,
+    merged_ptr,
     payload_ptr,
     values_ptr,
     indices_ptr,
     payloads_ptr,
+    n_columns,
     n_results,
+    size,
+    step,
     x_stride,
-    packed_stride,
     payload_stride,
+    DESCENDING: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Store what packed elements that are in order are of."""
-    row = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    is_inside = column < n_results
-    key = tl.load(packed_ptr + row * packed_stride + column, mask=is_inside, other=0)
-    store_sorted(
-        key,
-        row,
-        column,
-        is_inside,
-        x_ptr,
-        payload_ptr,
-        values_ptr,
-        indices_ptr,
-        payloads_ptr,
-        x_stride,
-        payload_stride,
-        n_results,
-    )
+    """Compute a block of the merge of two runs of ``size`` packed elements of a row.
+
+    The block's elements are consecutive ones of each run: in order, followed by the second's in
+    reverse, they are bitonic. Where ``merged_ptr`` is None, store what they are of.
+    """
+    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    blocks_of_merge = 2 * size // BLOCK
+    start = (block // blocks_of_merge) * 2 * size
+    first_ptr = runs_ptr + row * n_columns + start
+    n_first = tl.minimum(size, n_columns - start)
+    n_second = tl.minimum(size, n_columns - start - n_first)
+    second_ptr = first_ptr + n_first
+    begin = (block % blocks_of_merge) * BLOCK
+    end = tl.minimum(begin + BLOCK, n_first + n_second)
+    from_first = count_from_first(first_ptr, second_ptr, begin, n_first, n_second, step)
+    until_first = count_from_first(first_ptr, second_ptr, end, n_first, n_second, step)
+    lane = tl.arange(0, BLOCK)
+    n_of_first = until_first - from_first
+    # elements that are not there are above all others, between the runs
+    n_missing = BLOCK - (end - begin)
+    of_second = end - until_first - 1 - (lane - n_of_first - n_missing)
+    address = tl.where(lane < n_of_first, from_first + lane, n_first + of_second)
+    is_there = (lane < n_of_first) | (lane >= n_of_first + n_missing)
+    key = tl.bitonic_merge(tl.load(first_ptr + address, mask=is_there, other=NOTHING))
+    column = start + begin + lane
+    if merged_ptr is not None:
+        tl.store(merged_ptr + row * n_columns + column, key, mask=column < n_columns)
+    else:
+        store_sorted(
+            key,
+            row,
+            column,
+            column < n_results,
+            x_ptr,
+            payload_ptr,
+            values_ptr,
+            indices_ptr,
+            payloads_ptr,
+            x_stride,
+            payload_stride,
+            n_results,
+            DESCENDING,
+        )

@@ -162,8 +162,8 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
         TypeError: elements have more than 32 bits.
         ValueError: the axis is out of range.
 
-    Source: Batcher, "Sorting networks and their applications", 1968; rows of more than 4096
-    elements are merged in memory.
+    Source: Batcher, "Sorting networks and their applications", 1968; Odeh, Green, Mwassi, Shmueli
+    and Birk, "Merge path: parallel merging made simple", 2012, for rows of more than 4096 elements.
     """
     check_keys("sort", x)
     return moved_back(SORT(moved_last(x, axis), descending), axis)
