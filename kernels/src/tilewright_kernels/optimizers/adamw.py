@@ -61,6 +61,48 @@ def adamw_update(
 
 
 @tw.jit
+def update_blocks(
+    parameters_ptr,
+    gradients_ptr,
+    firsts_ptr,
+    seconds_ptr,
+    begin,
+    n,
+    rate,
+    gain_1,
+    gain_2,
+    eps,
+    kept,
+    inverse_correction,
+    IS_WHOLE: tl.constexpr,
+    STEPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Update consecutive blocks, of which all elements are there where ``IS_WHOLE``.
+
+    Accesses with a mask that ends anywhere are of single elements.
+    """
+    for step in range(STEPS):
+        offsets = begin + step * BLOCK + tl.arange(0, BLOCK)
+        is_inside = None if IS_WHOLE else offsets < n
+        parameter, first, second = adamw_update(
+            tl.load(parameters_ptr + offsets, mask=is_inside).to(tl.float32),
+            tl.load(gradients_ptr + offsets, mask=is_inside).to(tl.float32),
+            tl.load(firsts_ptr + offsets, mask=is_inside).to(tl.float32),
+            tl.load(seconds_ptr + offsets, mask=is_inside).to(tl.float32),
+            rate,
+            gain_1,
+            gain_2,
+            eps,
+            kept,
+            inverse_correction,
+        )
+        tl.store(parameters_ptr + offsets, parameter, mask=is_inside)
+        tl.store(firsts_ptr + offsets, first, mask=is_inside)
+        tl.store(seconds_ptr + offsets, second, mask=is_inside)
+
+
+@tw.jit
 def adamw_kernel(
     table_ptr,
     blocks_ptr,
@@ -84,24 +126,43 @@ def adamw_kernel(
     gradients_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED)
     firsts_ptr = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED)
     seconds_ptr = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED)
-    for step in range(STEPS):
-        offsets = (chunk * STEPS + step) * BLOCK + tl.arange(0, BLOCK)
-        is_inside = offsets < n
-        parameter, first, second = adamw_update(
-            tl.load(parameters_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
-            tl.load(gradients_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
-            tl.load(firsts_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
-            tl.load(seconds_ptr + offsets, mask=is_inside, other=0.0).to(tl.float32),
+    begin = chunk * (STEPS * BLOCK)
+    if begin + STEPS * BLOCK <= n:
+        update_blocks(
+            parameters_ptr,
+            gradients_ptr,
+            firsts_ptr,
+            seconds_ptr,
+            begin,
+            n,
             rate,
             gain_1,
             gain_2,
             eps,
             kept,
             inverse_correction,
+            True,
+            STEPS,
+            BLOCK,
         )
-        tl.store(parameters_ptr + offsets, parameter, mask=is_inside)
-        tl.store(firsts_ptr + offsets, first, mask=is_inside)
-        tl.store(seconds_ptr + offsets, second, mask=is_inside)
+    else:
+        update_blocks(
+            parameters_ptr,
+            gradients_ptr,
+            firsts_ptr,
+            seconds_ptr,
+            begin,
+            n,
+            rate,
+            gain_1,
+            gain_2,
+            eps,
+            kept,
+            inverse_correction,
+            False,
+            STEPS,
+            BLOCK,
+        )
 
 
 def adamw_reference(

@@ -48,32 +48,37 @@ def dynamic_codes(signed: bool) -> np.ndarray[Any, Any]:
 def code_of(x, codes_ptr, SIGNED: tl.constexpr):
     """Return the code of the number that is nearest to x, between -1 and 1.
 
-    The decimal exponent and the fraction give a code that is at most one off; the bounds of its
-    interval, which follow the 256 numbers in the table, correct it.
+    The decimal exponent and the fraction give the code, but where x is close to a bound of the
+    code's interval. There the bounds, which follow the 256 numbers in the table, decide.
     """
     magnitude = tl.abs(x)
     scaled = magnitude * 1e6
     count = tl.full(x.shape, 1 if SIGNED else 2, tl.int32)
-    for exponent in tl.static_range(6):
-        is_above = magnitude >= 10.0 ** (exponent - 6)
-        scaled = tl.where(is_above, magnitude * 10.0 ** (5 - exponent), scaled)
-        count = tl.where(is_above, (2 if SIGNED else 4) << exponent, count)
-    place = ((scaled - 0.1) * (count.to(tl.float32) * (1 / 0.9))).to(tl.int32)
-    place = tl.minimum(tl.maximum(place, 0), count - 1)
+    for power in tl.static_range(2, -1, -1):
+        is_above = scaled >= 10.0 ** ((1 << power) - 1)
+        if power == 0:
+            is_above &= count < (64 if SIGNED else 128)
+        scaled = tl.where(is_above, scaled * 10.0 ** -(1 << power), scaled)
+        count = tl.where(is_above, count << (1 << power), count)
+    fraction = (scaled - 0.1) * (count.to(tl.float32) * (1 / 0.9))
+    place = tl.minimum(tl.maximum(fraction, 0.0).to(tl.int32), count - 1)
+    is_close = tl.abs(fraction - tl.floor(fraction + 0.5)) < 1e-3
+    # the bounds between exponents, of the lowest and of the highest code
+    is_close |= (fraction < 0.25) | (fraction > count.to(tl.float32) - 0.3)
     if SIGNED:
         code = tl.where(x < 0, 127 - (count + place), 127 + count + place)
     else:
         code = count - 1 + place
-    below = tl.load(codes_ptr + 256 + code)
-    above = tl.load(codes_ptr + 257 + code)
+    below = tl.load(codes_ptr + 256 + code, mask=is_close, other=-float("inf"))
+    above = tl.load(codes_ptr + 257 + code, mask=is_close, other=float("inf"))
     return code + (x >= above).to(tl.int32) - (x < below).to(tl.int32)
 
 
 @tw.jit
 def load_moment(codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
     """Return what codes stand for, times the scales of their groups."""
-    code = tl.load(codes_ptr, mask=is_inside, other=0).to(tl.int32)
-    scale = tl.load(scales_ptr, mask=is_group, other=0.0)
+    code = tl.load(codes_ptr, mask=is_inside).to(tl.int32)
+    scale = tl.load(scales_ptr, mask=is_group)
     return tl.load(table_ptr + code) * scale[:, None]
 
 
@@ -82,11 +87,50 @@ def store_moment(
     moment, codes_ptr, scales_ptr, table_ptr, is_inside, is_group, SIGNED: tl.constexpr
 ):
     """Store the codes of moments, and the scale of each group: its largest magnitude."""
-    scale = tl.max(tl.abs(tl.where(is_inside, moment, 0.0)), axis=1)
+    if is_inside is not None:
+        moment = tl.where(is_inside, moment, 0.0)
+    scale = tl.max(tl.abs(moment), axis=1)
     inverse = tl.where(scale > 0, 1.0 / scale, 0.0)
     codes = code_of(moment * inverse[:, None], table_ptr, SIGNED)
     tl.store(codes_ptr, codes, mask=is_inside)
     tl.store(scales_ptr, scale, mask=is_group)
+
+
+@tw.jit
+def update_groups(
+    parameter_ptr,
+    gradient_ptr,
+    first_ptr,
+    first_scale_ptr,
+    second_ptr,
+    second_scale_ptr,
+    signed_ptr,
+    unsigned_ptr,
+    is_inside,
+    is_group,
+    rate,
+    gain_1,
+    gain_2,
+    eps,
+    kept,
+    inverse_correction,
+):
+    """Update groups of elements, of which all are there where the masks are None."""
+    parameter, first, second = adamw_update(
+        tl.load(parameter_ptr, mask=is_inside).to(tl.float32),
+        tl.load(gradient_ptr, mask=is_inside).to(tl.float32),
+        load_moment(first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group),
+        load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
+        rate,
+        gain_1,
+        gain_2,
+        eps,
+        kept,
+        inverse_correction,
+    )
+    tl.store(parameter_ptr, parameter, mask=is_inside)
+    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True)
+    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False)
 
 
 @tw.jit
@@ -111,28 +155,50 @@ def adamw_8bit_kernel(
     n = tl.load(row_ptr + 6)
     group = block * GROUPS + tl.arange(0, GROUPS)
     offsets = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
-    is_inside, is_group = offsets < n, group * GROUP < n
     parameter_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED) + offsets
     gradient_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED) + offsets
     first_ptr = pointer_in(row_ptr, 2, tl.uint8, IS_ALIGNED) + offsets
     first_scale_ptr = pointer_in(row_ptr, 3, tl.float32, False) + group
     second_ptr = pointer_in(row_ptr, 4, tl.uint8, IS_ALIGNED) + offsets
     second_scale_ptr = pointer_in(row_ptr, 5, tl.float32, False) + group
-    parameter, first, second = adamw_update(
-        tl.load(parameter_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        tl.load(gradient_ptr, mask=is_inside, other=0.0).to(tl.float32),
-        load_moment(first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group),
-        load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
-        rate,
-        gain_1,
-        gain_2,
-        eps,
-        kept,
-        inverse_correction,
-    )
-    tl.store(parameter_ptr, parameter, mask=is_inside)
-    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True)
-    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False)
+    if (block + 1) * (GROUPS * GROUP) <= n:
+        update_groups(
+            parameter_ptr,
+            gradient_ptr,
+            first_ptr,
+            first_scale_ptr,
+            second_ptr,
+            second_scale_ptr,
+            signed_ptr,
+            unsigned_ptr,
+            None,
+            None,
+            rate,
+            gain_1,
+            gain_2,
+            eps,
+            kept,
+            inverse_correction,
+        )
+    else:
+        update_groups(
+            parameter_ptr,
+            gradient_ptr,
+            first_ptr,
+            first_scale_ptr,
+            second_ptr,
+            second_scale_ptr,
+            signed_ptr,
+            unsigned_ptr,
+            offsets < n,
+            group * GROUP < n,
+            rate,
+            gain_1,
+            gain_2,
+            eps,
+            kept,
+            inverse_correction,
+        )
 
 
 def encoded_reference(moment: Any, signed: bool) -> tuple[Any, Any]:
