@@ -30,6 +30,8 @@ class Case:
         forward_bytes: bytes that the forward pass reads and writes at least.
         backward_bytes: those of the backward pass.
         checked: rows whose results are compared with the reference in float64.
+        chunk: rows of a chunk of the reference, where the result is the mean over rows and the
+            formula's intermediate arrays of all rows do not fit into memory; 0 where they do.
         inplace: rivals that change their inputs, which are given copies.
         operations: multiplications and additions of both passes, where the rate is theirs.
     """
@@ -42,6 +44,7 @@ class Case:
     forward_bytes: float
     backward_bytes: float
     checked: int = 64
+    chunk: int = 0
     inplace: tuple[str, ...] = ("liger",)
     operations: float = 0.0
 
@@ -178,6 +181,7 @@ class Cases:
             size,
             2 * size,
             checked=0,
+            chunk=256,
         )
 
     def linear_cross_entropy(self) -> Case:
