@@ -1,7 +1,8 @@
 """Pages of the site that are made from the code.
 
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
-``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for the others."""
+``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
+and ``drawings`` for pictures."""
 
 from __future__ import annotations
 
@@ -148,6 +149,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     sys.path.insert(0, str(Path(__file__).parent))
     try:
+        from drawings.pictures import pictures
         from reference_pages.pages import pages
     finally:
         sys.path.pop(0)
@@ -156,4 +158,6 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
+    for path, drawing in pictures().items():
+        files.append(File.generated(config, path, content=drawing))
     return files

@@ -1,0 +1,1 @@
+"""Drawings of the site, made from the layouts that the compiler prints."""
