@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import tilewright as tw
@@ -59,10 +60,10 @@ def epilogue_kernel(
     tl.store(y_ptr + places, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-_ADJOINT: dict[tuple[str, ...], Any] = {
-    names: tw.vjp(epilogue_kernel, outputs="y_ptr", wrt=names, deterministic=True)
-    for names in (("z_ptr",), ("bias_ptr",), ("z_ptr", "bias_ptr"))
-}
+@functools.cache
+def _adjoint(wrt: tuple[str, ...]) -> Any:
+    """Return the derived backward pass for ``z_ptr``, ``bias_ptr`` or both."""
+    return tw.vjp(epilogue_kernel, outputs="y_ptr", wrt=wrt, deterministic=True)
 
 
 def _shapes(make: Any, dy: Any, z: Any, bias: Any, activation: Any) -> tuple[Any, ...]:
@@ -94,7 +95,7 @@ def _launch(
     cotangent = packed(dy)
     bias = None if bias is None else packed(bias)
     run(
-        _ADJOINT[tuple(name[2:] for name in gradients)],
+        _adjoint(tuple(name[2:] for name in gradients)),
         (tw.cdiv(rows, 16), tw.cdiv(columns, block)),
         z,
         bias,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,22 +131,20 @@ def _launch(
         launch_reduction(run, reduction, losses, None, loss, None, n_rows, 0)
 
 
-def _adjoints(kernel: Any) -> dict[bool, Any]:
-    """Return the derived backward passes: whether the target has a gradient -> the kernel."""
-    return {
-        both: tw.vjp(
-            kernel,
-            outputs="losses_ptr",
-            wrt=("x_ptr", "target_ptr") if both else "x_ptr",
-            deterministic=True,
-        )
-        for both in (False, True)
-    }
+@functools.cache
+def _adjoint(kernel: Any, has_target: bool) -> Any:
+    """Return the derived backward pass of a kernel, with a gradient of the target or none."""
+    return tw.vjp(
+        kernel,
+        outputs="losses_ptr",
+        wrt=("x_ptr", "target_ptr") if has_target else "x_ptr",
+        deterministic=True,
+    )
 
 
 def _launch_backward(
     run: Launcher,
-    adjoints: Mapping[bool, Any],
+    kernel: Any,
     dx: Any,
     d_target: Any,
     d_loss: Any,
@@ -160,7 +159,7 @@ def _launch_backward(
     gradients = {"d_losses_ptr": d_loss, "d_x_ptr": dx}
     if d_target is not None:
         gradients["d_target_ptr"] = d_target
-    adjoint = adjoints[d_target is not None]
+    adjoint = _adjoint(kernel, d_target is not None)
     _run(run, adjoint, x, target, d_loss, settings, **gradients)
 
 
@@ -189,8 +188,6 @@ def _jsd_launch(
 KL_DIV = Operation("kl_div", ("loss",), _shapes, _kl_div_launch, reference=kl_div_reference)
 JSD = Operation("jsd", ("loss",), _shapes, _jsd_launch, reference=jsd_reference)
 
-_KL_DIV_ADJOINTS, _JSD_ADJOINTS = _adjoints(kl_div_kernel), _adjoints(jsd_kernel)
-
 
 def _backward_shapes(
     make: Any, d_loss: Any, x: Any, target: Any, setting: Any, reduction: str, both: bool
@@ -210,7 +207,7 @@ def _kl_div_backward_launch(
     both: bool,
 ) -> None:
     settings = {"LOG_TARGET": log_target}
-    _launch_backward(run, _KL_DIV_ADJOINTS, dx, d_target, d_loss, x, target, reduction, settings)
+    _launch_backward(run, kl_div_kernel, dx, d_target, d_loss, x, target, reduction, settings)
 
 
 def _jsd_backward_launch(
@@ -224,7 +221,7 @@ def _jsd_backward_launch(
     reduction: str,
     both: bool,
 ) -> None:
-    _launch_backward(run, _JSD_ADJOINTS, dx, d_target, d_loss, x, target, reduction, {"beta": beta})
+    _launch_backward(run, jsd_kernel, dx, d_target, d_loss, x, target, reduction, {"beta": beta})
 
 
 KL_DIV_BACKWARD = Operation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -156,18 +157,17 @@ LAYER_NORM = Operation(
     reference=layer_norm_reference,
 )
 
-#: (whether there is a weight, whether there is a bias) -> the derived backward pass.
-_ADJOINT = {
-    (has_weight, has_bias): tw.vjp(
+
+@functools.cache
+def _adjoint(has_weight: bool, has_bias: bool) -> Any:
+    """Return the derived backward pass."""
+    return tw.vjp(
         layer_norm_kernel,
         outputs="y_ptr",
         wrt=("x_ptr", *["weight_ptr"] * has_weight, *["bias_ptr"] * has_bias),
         saved=("mean_ptr", "rstd_ptr"),
         deterministic=True,
     )
-    for has_weight in (False, True)
-    for has_bias in (False, True)
-}
 
 
 def _backward_shapes(
@@ -206,7 +206,7 @@ def _backward_launch(
         gradients["d_weight_ptr"] = d_weight
     if bias is not None:
         gradients["d_bias_ptr"] = d_bias
-    adjoint = _ADJOINT[weight is not None, bias is not None]
+    adjoint = _adjoint(weight is not None, bias is not None)
     _run(run, adjoint, x, weight, bias, dy, mean, rstd, eps, **gradients)
 
 

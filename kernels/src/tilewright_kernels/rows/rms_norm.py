@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -205,18 +206,17 @@ ADD_RMS_NORM = Operation(
     reference=add_rms_norm_reference,
 )
 
-#: (whether there is a weight, whether the sum has a cotangent) -> the derived backward pass.
-_ADJOINT = {
-    (has_weight, has_sum): tw.vjp(
+
+@functools.cache
+def _adjoint(has_weight: bool, has_sum: bool) -> Any:
+    """Return the derived backward pass, with a cotangent of the sum or none."""
+    return tw.vjp(
         rms_norm_kernel,
         outputs=("y_ptr", "sum_ptr") if has_sum else "y_ptr",
         wrt=("x_ptr", "weight_ptr") if has_weight else "x_ptr",
         saved="rstd_ptr",
         deterministic=True,
     )
-    for has_weight in (False, True)
-    for has_sum in (False, True)
-}
 
 
 def _backward_shapes(
@@ -251,7 +251,7 @@ def _backward_launch(
         d_total = gradients["d_sum_ptr"] = contiguous(d_total)
     _run(
         run,
-        _ADJOINT[weight is not None, d_total is not None],
+        _adjoint(weight is not None, d_total is not None),
         x,
         None,
         weight,
