@@ -63,6 +63,30 @@ def test_a_training_step_equals_that_of_the_model_as_it_is(family):
         torch.testing.assert_close(gradient, gradients[name], rtol=1e-3, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("family", ["Llama", "Mixtral", "Gemma"])
+def test_a_loss_without_logits_equals_that_of_the_model_as_it_is(family):
+    model = model_of(family)
+    patched = copy.deepcopy(model)
+    tk.apply_to(patched, linear_cross_entropy=True)
+    tokens = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(1))
+    extra = {"output_router_logits": True} if family == "Mixtral" else {}
+    expected = model(input_ids=tokens, labels=tokens, **extra)
+    found = patched(input_ids=tokens, labels=tokens, **extra)
+    assert found.logits is None
+    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-5, atol=1e-5)
+    expected.loss.backward()
+    found.loss.backward()
+    for one, other in zip(patched.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-5)
+    logits = patched.eval()(input_ids=tokens, labels=tokens).logits
+    torch.testing.assert_close(logits, expected.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_a_loss_without_logits_is_refused_where_logits_are_capped():
+    with pytest.raises(ValueError, match="without final_logit_softcapping"):
+        tk.apply_to(model_of("Gemma2"), linear_cross_entropy=True)
+
+
 def test_each_operation_has_a_switch():
     model = model_of("Llama")
     counts = tk.apply_to(model, rotary=False, swiglu=False, cross_entropy=False)

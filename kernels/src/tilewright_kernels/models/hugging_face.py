@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable
 from typing import Any
 
 from tilewright_kernels.experts.expert_swiglu import expert_swiglu
+from tilewright_kernels.linear.linear_cross_entropy import (
+    linear_cross_entropy as linear_cross_entropy_of,
+)
 from tilewright_kernels.rows.cross_entropy import cross_entropy as cross_entropy_of
 from tilewright_kernels.rows.geglu import geglu
 from tilewright_kernels.rows.rms_norm import rms_norm as rms_norm_of
@@ -37,6 +41,7 @@ def apply_to(
     swiglu: bool = True,
     experts: bool = True,
     cross_entropy: bool = True,
+    linear_cross_entropy: bool = False,
 ) -> dict[str, int]:
     """Let a model of ``transformers`` compute by kernels of the library, for training and serving.
 
@@ -51,14 +56,19 @@ def apply_to(
         experts: the gated layers of mixtures of experts.
         cross_entropy: the loss of a causal language model, for ``labels=``. It is computed of
             logits in their own type, with sums in float32.
+        linear_cross_entropy: in training, the loss of the last layer's inputs, chunk by chunk,
+            which takes less memory: where there are ``labels=``, the output has no logits.
 
     Returns:
         Switch -> the number of modules that changed.
 
     Raises:
-        ValueError: nothing in the model is of a known family.
+        ValueError: nothing in the model is of a known family; or ``linear_cross_entropy`` is asked
+            of a model that has a bias of logits, or caps them.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)
+    if linear_cross_entropy:
+        _check_logits(model)
     for module in model.modules():
         name = type(module).__name__
         if rms_norm and _is(name, "RMSNorm"):
@@ -74,11 +84,13 @@ def apply_to(
             module.forward = types.MethodType(_with_rotation(type(module).forward), module)
             counts["rotary"] += 1
     name = type(model).__name__
-    if cross_entropy and _is(name, "ForCausalLM"):
+    if _is(name, "ForCausalLM") and (cross_entropy or linear_cross_entropy):
         model.loss_function = _loss
         counts["cross_entropy"] = 1
+        if linear_cross_entropy:
+            model.forward = types.MethodType(_without_logits(type(model).forward), model)
     wanted = {"rms_norm": rms_norm, "rotary": rotary, "swiglu": swiglu, "experts": experts}
-    if (any(wanted.values()) or cross_entropy) and not any(counts.values()):
+    if (any(wanted.values()) or cross_entropy or linear_cross_entropy) and not any(counts.values()):
         raise ValueError(
             f"{name} has no module that is known: apply_to takes models of "
             f"{', '.join((*_FAMILIES, *_GEMMA))}"
@@ -157,6 +169,50 @@ def _rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple
     return q.transpose(1, 2), k.transpose(1, 2)
 
 
+def _check_logits(model: Any) -> None:
+    """Refuse models whose logits are not the last layer's inputs times its weight.
+
+    Raises:
+        ValueError: the model is one.
+    """
+    head = model.get_output_embeddings()
+    if head is None or head.bias is not None:
+        raise ValueError("linear_cross_entropy takes models whose logits have no bias")
+    if getattr(model.config, "final_logit_softcapping", None) is not None:
+        raise ValueError(
+            "linear_cross_entropy takes models without final_logit_softcapping: leave it out"
+        )
+
+
+def _without_logits(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a model's forward method that passes the last layer's inputs to the loss."""
+    signature = inspect.signature(forward)
+
+    @functools.wraps(forward)
+    def called(module: Any, *arguments: Any, **keywords: Any) -> Any:
+        labels = signature.bind(module, *arguments, **keywords).arguments.get("labels")
+        if labels is None or not module.training:
+            return forward(module, *arguments, **keywords)
+        head, loss_function = module.get_output_embeddings(), module.loss_function
+        head.forward = _identity
+        module.loss_function = functools.partial(_loss, weight=head.weight)
+        try:
+            found = forward(module, *arguments, **keywords)
+        finally:
+            del head.forward
+            module.loss_function = loss_function
+        if isinstance(found, tuple):
+            return (found[0], None, *found[2:])
+        found.logits = None
+        return found
+
+    return called
+
+
+def _identity(hidden: Any) -> Any:
+    return hidden
+
+
 def _loss(
     logits: Any,
     labels: Any,
@@ -164,20 +220,35 @@ def _loss(
     num_items_in_batch: Any = None,
     ignore_index: int = -100,
     shift_labels: Any = None,
+    weight: Any = None,
     **keywords: Any,
 ) -> Any:
-    """Return the loss of a causal language model, as ``ForCausalLMLoss`` of transformers."""
+    """Return the loss of a causal language model, as ``ForCausalLMLoss`` of transformers.
+
+    Args:
+        logits: those, or with ``weight`` the inputs of the layer that computes them.
+        labels: the tokens, of which each is the class of the row before it.
+        vocab_size: number of classes.
+        num_items_in_batch: what the sum is divided by; the number of rows that count if None.
+        ignore_index: the label of rows that do not count.
+        shift_labels: the class of each row, instead of ``labels``.
+        weight: of the last layer, or None.
+        keywords: what other losses take.
+    """
     import torch
 
     if shift_labels is None:
         labels = torch.nn.functional.pad(labels, (0, 1), value=ignore_index)
         shift_labels = labels[..., 1:]
-    loss = cross_entropy_of(
-        logits.reshape(-1, vocab_size),
-        shift_labels.reshape(-1).to(logits.device),
-        ignore_index=ignore_index,
-        reduction="mean" if num_items_in_batch is None else "sum",
-    )
+    target = shift_labels.reshape(-1).to(logits.device)
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    rows = logits.reshape(-1, logits.shape[-1])
+    if weight is None:
+        loss = cross_entropy_of(rows, target, ignore_index=ignore_index, reduction=reduction)
+    else:
+        loss = linear_cross_entropy_of(
+            rows.to(weight.dtype), weight, target, ignore_index=ignore_index, reduction=reduction
+        )
     if num_items_in_batch is None:
         return loss
     if torch.is_tensor(num_items_in_batch):
