@@ -49,11 +49,10 @@ class Drawing:
             f'fill="{color}" font-family="{family}">{escape(text)}</text>'
         )
 
-    def line(self, x: float, y: float, to_x: float, to_y: float, *, is_arrow: bool = False) -> None:
-        """Draw a line, with a head at its end if it is an arrow."""
-        head = ' marker-end="url(#head)"' if is_arrow else ""
+    def line(self, x: float, y: float, to_x: float, to_y: float, *, color: str = INK) -> None:
+        """Draw a line."""
         self._parts.append(
-            f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{INK}"{head}/>'
+            f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{color}"/>'
         )
 
     def cell(
@@ -68,7 +67,5 @@ class Drawing:
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
             f'role="img" width="{self.width:g}">\n<title>{escape(self.title)}</title>\n'
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" '
-            'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>\n'
             f'<rect width="100%" height="100%" fill="{GROUND}" rx="6"/>\n{body}\n</svg>\n'
         )
