@@ -316,6 +316,7 @@ PACKAGES = (
             *("rows", "reductions", "linear", "attention", "sampling"),
             *("experts", "sequence", "optimizers"),
             "models",
+            "tuning",
         ),
     ),
 )

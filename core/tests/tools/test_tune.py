@@ -20,6 +20,7 @@ from tilewright.runtime import shipped_records
 from tilewright.runtime.compiler.config import Config, config_text
 from tilewright.runtime.devices import device_registry
 from tilewright.tools import tune_fleet, tune_job
+from tilewright.tools.cli import main
 from tilewright.tools.launch_arguments import on_device, parsed
 from tilewright.tools.tune import given_configs, outcome_text
 from tilewright.tools.tune_fleet import measure_on
@@ -479,3 +480,28 @@ def test_workers_of_a_dask_cluster_measure(run, file, tmp_path):
     assert code == 0, err
     (path,) = (tmp_path / "records").iterdir()
     assert shipped_records.read(path)[0].complete and "best: BLOCK=" in out
+
+
+def test_a_package_measures_its_block_sizes(tmp_path, monkeypatch, capsys):
+    package = tmp_path / "package_to_tune"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "tuning.py").write_text(
+        "def tune_package(rules, *, backend, folder, budget):\n"
+        "    if 'none' in rules:\n"
+        "        raise ValueError('no rule is named none')\n"
+        "    print(rules, backend, folder.name, budget)\n"
+        "    return 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    options = ("--backend", "cpu", "--records", "records", "--budget", "5")
+    assert main(["tune", "package_to_tune:matmul,attention", *options]) == 3
+    assert capsys.readouterr().out == "['matmul', 'attention'] cpu records 5.0\n"
+    for arguments, message in (
+        (["package_to_tune:none"], "no rule is named none"),
+        (["package_to_tune", "--grid", "3"], "--grid is for a kernel"),
+        (["json"], "no package that has tune_package"),
+        (["kernels.py:double"], "give --arguments and --grid"),
+    ):
+        assert main(["tune", *arguments]) == 2
+        assert message in capsys.readouterr().err

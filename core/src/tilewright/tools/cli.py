@@ -199,7 +199,7 @@ def build_parser() -> argparse.ArgumentParser:
     tune = _command(
         commands,
         "tune",
-        "measure the configurations of a kernel for a launch, and print a table",
+        "measure the configurations of a kernel for a launch, or the block sizes of a package",
         _tune,
     )
     tune.add_argument(
@@ -207,10 +207,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE:KERNEL",
         help=(
             "a kernel of a Python file; of one with @autotune its configurations, and the "
-            "result is kept"
+            "result is kept; or PACKAGE or PACKAGE:RULE,RULE, of which the package measures the "
+            "block sizes"
         ),
     )
-    _launch(tune, "meta-parameters")
+    _launch(tune, "meta-parameters", required=False)
     tune.add_argument(
         "--config",
         action="append",
@@ -408,10 +409,10 @@ def _described_launch(command: argparse.ArgumentParser) -> None:
     _constants_and_options(command)
 
 
-def _launch(command: argparse.ArgumentParser, names: str) -> None:
+def _launch(command: argparse.ArgumentParser, names: str, *, required: bool = True) -> None:
     command.add_argument(
         "--arguments",
-        required=True,
+        required=required,
         metavar="LIST",
         help=(
             "of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; floats of arrays are "
@@ -420,7 +421,7 @@ def _launch(command: argparse.ArgumentParser, names: str) -> None:
     )
     command.add_argument(
         "--grid",
-        required=True,
+        required=required,
         metavar="SIZES",
         help=f"one to three sizes, which may name arguments and {names}: 'cdiv(n, BLOCK)'",
     )

@@ -30,6 +30,11 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 def tune_command(options: argparse.Namespace) -> int:
     """Tune what the command line names and print the table; see ``tilewright tune --help``."""
+    package, _, rules = options.kernel.partition(":")
+    if not package.endswith(".py") and all(each.isidentifier() for each in package.split(".")):
+        return _tune_package(package, rules, options)
+    if options.arguments is None or options.grid is None:
+        raise UsageError("a kernel is tuned for a launch: give --arguments and --grid")
     pyplot = _pyplot() if options.plot else None
     file, name, kernel = find_decorated(options.kernel)
     tuner = autotuner_of(kernel)
@@ -83,6 +88,36 @@ def tune_command(options: argparse.Namespace) -> int:
     if pyplot is not None:
         _draw(pyplot, name, outcomes, options.plot)
     return 0
+
+
+def _tune_package(package: str, rules: str, options: argparse.Namespace) -> int:
+    """Call ``PACKAGE.tuning.tune_package``, which measures the package's block sizes.
+
+    Raises:
+        UsageError: there is no such function, it refuses what it is given, or an option is for
+            kernels alone.
+    """
+    of_kernels = ("arguments", "grid", "config", "space", "executor", "plot", "time_limit")
+    for name in (*of_kernels, "invariant", "json"):
+        if getattr(options, name):
+            raise UsageError(f"--{name.replace('_', '-')} is for a kernel, FILE:KERNEL")
+    try:
+        tune = importlib.import_module(f"{package}.tuning").tune_package
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{package!r} is no FILE:KERNEL, and no package that has tune_package in a module "
+            f"'tuning': {error}"
+        ) from error
+    try:
+        status: int = tune(
+            [name for name in rules.split(",") if name],
+            backend=options.backend,
+            folder=options.records,
+            budget=None if options.budget is None else _seconds(options.budget, "--budget"),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return status
 
 
 def _on_fleet(job: Job, configs: Sequence[Config] | None, executor: str) -> list[Outcome]:

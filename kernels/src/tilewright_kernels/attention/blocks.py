@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright as tw
+from tilewright_kernels.operations.block_rules import block_rule
 from tilewright_kernels.operations.devices import Device
 
 
@@ -41,6 +42,7 @@ def padded_head(dims: int) -> int:
     return max(int(tw.next_power_of_2(dims)), 16)
 
 
+@block_rule("attention", rounded=("n_q", "n_k"))
 def forward_blocks(
     n_q: int, n_k: int, dims: int, itemsize: int, is_causal: bool, device: Device
 ) -> AttentionBlocks:
@@ -71,6 +73,7 @@ def forward_blocks(
     return AttentionBlocks(m, min(m, 64 if dims <= 64 else 32), 4, 3 if dims <= 64 else 2)
 
 
+@block_rule("attention_key_gradients")
 def key_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     """Return the blocks of the kernel of the gradients of keys and values."""
     if device.family == "cpu":
@@ -85,6 +88,7 @@ def key_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     return AttentionBlocks(32, 64 if dims <= 128 else 32, 4, 1)
 
 
+@block_rule("attention_query_gradients")
 def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     """Return the blocks of the kernel of the gradient of queries."""
     if device.family == "cpu":
@@ -103,6 +107,7 @@ def _fitting(extent: int, maximum: int, minimum: int) -> int:
     return max(min(int(tw.next_power_of_2(max(extent, 1))), maximum), minimum)
 
 
+@block_rule("attention_with_kv_cache", rounded=("pairs", "n_k"))
 def decode_blocks(
     pairs: int, n_k: int, dims: int, itemsize: int, page: int, device: Device, rope: int = 0
 ) -> AttentionBlocks:

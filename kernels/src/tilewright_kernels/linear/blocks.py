@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tilewright as tw
+from tilewright_kernels.operations.block_rules import BlockRule
 from tilewright_kernels.operations.devices import Device
 
 
@@ -231,3 +232,7 @@ def _cpu_blocks(m: int, n: int, k: int, batch: int, device: Device) -> Blocks:
         else:
             columns //= 2
     return Blocks(rows, columns, inner)
+
+
+#: The blocks of matmuls that nothing else bounds: by the model, or by a record.
+plain_matmul_blocks = BlockRule("matmul", matmul_blocks, rounded=("m", "batch"))

@@ -9,7 +9,7 @@ import array_api_compat
 
 import tilewright as tw
 from tilewright_kernels.linear.alignment import is_transposed_in_memory, with_aligned_rows
-from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
+from tilewright_kernels.linear.blocks import Blocks, plain_matmul_blocks
 from tilewright_kernels.linear.element_types import (
     OPERANDS,
     accumulator_of,
@@ -95,7 +95,7 @@ def _launch(
         and is_transposed_in_memory(c) is False
         and bits_of(name_of(c)) <= 16
     )
-    blocks = matmul_blocks(
+    blocks = plain_matmul_blocks(
         m,
         n,
         k,

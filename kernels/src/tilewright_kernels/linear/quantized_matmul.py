@@ -17,6 +17,7 @@ from tilewright_kernels.linear.leading_axes import in_shape, returned
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel, block_of
 from tilewright_kernels.linear.packed_weights import unpack_weights
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
+from tilewright_kernels.operations.block_rules import block_rule
 from tilewright_kernels.operations.devices import Device, device_of
 
 
@@ -252,6 +253,7 @@ def _launch(
         )
 
 
+@block_rule("quantized_matmul", rounded=("m",))
 def _blocks(m: int, n: int, k: int, device: Device) -> Blocks:
     """Return blocks that leave registers for the conversion of the weights."""
     found = matmul_blocks(m, n, k, 16, device)

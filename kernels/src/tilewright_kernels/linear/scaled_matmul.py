@@ -19,6 +19,7 @@ from tilewright_kernels.linear.scaled_kernels import (
     scaled_matmul_kernel,
 )
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
+from tilewright_kernels.operations.block_rules import block_rule
 from tilewright_kernels.operations.devices import Device, device_of
 
 _GROUP_M = 8
@@ -157,6 +158,7 @@ def _launch(
         )
 
 
+@block_rule("scaled_matmul", rounded=("m",))
 def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persist: bool) -> Blocks:
     """Return blocks; those with scales of their own are of 128 elements along K."""
     found = matmul_blocks(m, n, k, 8, device, may_persist=may_persist)

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.runtime.devices import backend_choice
+from tilewright.plugins.registry import registry
+from tilewright.runtime.devices import backend_choice, device_registry
+from tilewright_kernels.operations.block_records import Records, records_of
 
 #: Family -> processors of its largest device.
 _PROCESSORS = {
@@ -35,10 +37,18 @@ class Device:
             ``"blackwell"`` (10.x), ``"cdna2"``, ``"cdna3"``, ``"cdna4"``, ``"rdna3"`` or
             ``"rdna4"``.
         processors: SMs, CUs (WGPs of RDNA), or threads of the process on a CPU.
+        target: the family in files of records: ``"sm_90"``, ``"gfx942"``, or the vectors of a CPU,
+            such as ``"x86-avx512"``; empty for none.
     """
 
     family: str
     processors: int
+    target: str = ""
+
+    @property
+    def records(self) -> Records:
+        """The records of measured block sizes for the target."""
+        return records_of(self.target)
 
 
 def device_of(array: Any) -> Device:
@@ -67,17 +77,35 @@ def _of_the_host() -> Device:
 def _of_target(kind: str, architecture: str) -> Device:
     if kind == "cuda":
         digits = re.sub(r"\D", "", architecture)
-        family = nvidia_family((int(digits[:-1]), int(digits[-1])))
-    elif kind == "hip":
-        family = amd_family(architecture)
-    else:
-        return _cpu()
-    return Device(family, _PROCESSORS[family])
+        return _nvidia((int(digits[:-1]), int(digits[-1])))
+    return _amd(architecture) if kind == "hip" else _cpu()
+
+
+def _nvidia(capability: tuple[int, ...], processors: int = 0) -> Device:
+    family = nvidia_family(capability)
+    target = f"sm_{capability[0]}{capability[1]}"
+    return Device(family, processors or _PROCESSORS[family], target)
+
+
+def _amd(architecture: str, processors: int = 0) -> Device:
+    family = amd_family(architecture)
+    return Device(family, processors or _PROCESSORS[family], architecture.split(":")[0])
 
 
 @functools.cache
 def _cpu() -> Device:
-    return Device("cpu", len(os.sched_getaffinity(0)))
+    return Device("cpu", len(os.sched_getaffinity(0)), cpu_family())
+
+
+def cpu_family() -> str:
+    """Return the family of this machine's CPU by its vectors; empty if no backend serves it."""
+    for backend in registry().for_device_kind("cpu"):
+        target = device_registry.target_of(backend, device_registry.find(backend, None))
+        if target.arch != "x86-64":
+            return target.arch
+        levels = {"+amx-tile": "amx", "+avx512f": "avx512", "+avx2": "avx2"}
+        return "x86-" + next((levels[each] for each in levels if each in target.features), "sse")
+    return ""
 
 
 @functools.cache
@@ -86,8 +114,9 @@ def _torch_device(place: Any) -> Device:
 
     found = torch.cuda.get_device_properties(place)
     name = getattr(found, "gcnArchName", "") if torch.version.hip else ""
-    family = amd_family(name) if name else nvidia_family((found.major, found.minor))
-    return Device(family, found.multi_processor_count)
+    if name:
+        return _amd(name, found.multi_processor_count)
+    return _nvidia((found.major, found.minor), found.multi_processor_count)
 
 
 @functools.cache
@@ -98,12 +127,10 @@ def _jax_device() -> Device:
     if found.platform == "cpu":
         return _cpu()
     capability = str(getattr(found, "compute_capability", ""))
-    family = (
-        amd_family(capability)
-        if capability.startswith("gfx")
-        else nvidia_family(tuple(int(each) for each in capability.split(".")[:2]))
-    )
-    return Device(family, int(getattr(found, "core_count", 0)) or _PROCESSORS[family])
+    processors = int(getattr(found, "core_count", 0))
+    if capability.startswith("gfx"):
+        return _amd(capability, processors)
+    return _nvidia(tuple(int(each) for each in capability.split(".")[:2]), processors)
 
 
 def nvidia_family(capability: tuple[int, ...]) -> str:
