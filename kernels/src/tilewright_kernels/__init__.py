@@ -90,6 +90,7 @@ from tilewright_kernels.rows.dropout import dropout, dropout_reference
 from tilewright_kernels.rows.embedding import embedding, embedding_reference
 from tilewright_kernels.rows.geglu import geglu, geglu_reference
 from tilewright_kernels.rows.group_norm import group_norm, group_norm_reference
+from tilewright_kernels.rows.l2_norm import l2_norm, l2_norm_reference
 from tilewright_kernels.rows.layer_norm import layer_norm, layer_norm_reference
 from tilewright_kernels.rows.quantized_rms_norm import (
     rms_norm_quantized,
@@ -121,10 +122,21 @@ from tilewright_kernels.sampling.sorting import (
 from tilewright_kernels.sampling.top_k import topk, topk_reference
 from tilewright_kernels.sampling.top_p import top_p, top_p_reference
 from tilewright_kernels.sequence.causal_convolution import causal_conv1d, causal_conv1d_reference
+from tilewright_kernels.sequence.decoding_steps import (
+    gated_delta_rule_step,
+    gated_delta_rule_step_reference,
+    ssd_step,
+    ssd_step_reference,
+)
+from tilewright_kernels.sequence.gated_delta_rule import (
+    gated_delta_rule,
+    gated_delta_rule_reference,
+)
 from tilewright_kernels.sequence.linear_recurrence import (
     linear_recurrence,
     linear_recurrence_reference,
 )
+from tilewright_kernels.sequence.state_space_duality import ssd, ssd_reference
 
 __all__ = [
     "ExpertOrder",
@@ -170,6 +182,10 @@ __all__ = [
     "expert_order_reference",
     "expert_swiglu",
     "expert_swiglu_reference",
+    "gated_delta_rule",
+    "gated_delta_rule_reference",
+    "gated_delta_rule_step",
+    "gated_delta_rule_step_reference",
     "geglu",
     "geglu_reference",
     "group_norm",
@@ -186,6 +202,8 @@ __all__ = [
     "k_grouped_matmul_reference",
     "kl_div",
     "kl_div_reference",
+    "l2_norm",
+    "l2_norm_reference",
     "layer_norm",
     "layer_norm_reference",
     "linear_cross_entropy",
@@ -237,6 +255,10 @@ __all__ = [
     "sort_by_key",
     "sort_by_key_reference",
     "sort_reference",
+    "ssd",
+    "ssd_reference",
+    "ssd_step",
+    "ssd_step_reference",
     "sum",
     "sum_reference",
     "swiglu",
