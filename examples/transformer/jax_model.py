@@ -104,10 +104,16 @@ def train(
     initial: dict[str, NDArray[np.float32]],
     tokens: NDArray[np.int32],
     *,
+    device: str = "cpu",
     rate: float = 1e-3,
 ) -> list[float]:
-    """Train with Adam, as PyTorch's with its defaults, and return the loss of each step."""
+    """Train with Adam, as PyTorch's with its defaults, and return the loss of each step.
+
+    Args:
+        device: the platform of JAX, ``"cpu"`` or ``"cuda"``.
+    """
     jax.config.update("jax_default_matmul_precision", "highest")
+    jax.config.update("jax_default_device", jax.devices(device)[0])
     parameters = {name: jnp.asarray(value) for name, value in initial.items()}
     zeros = jax.tree.map(jnp.zeros_like, parameters)
 
