@@ -5,7 +5,9 @@ import pytest
 
 import tilewright.language as tl
 import tilewright_kernels as tk
+from tilewright_kernels.linear import grouped_matmul as module
 from tilewright_kernels.linear.grouped_kernels import grouped_descriptor_kernel
+from tilewright_kernels.operations.devices import Device
 
 ENDS = [0, 5, 5, 37, 90, 91]
 
@@ -118,3 +120,51 @@ def test_wrong_arguments_are_refused():
         tk.grouped_matmul(a, b.astype(np.float16), rows)
     with pytest.raises(ValueError, match="same rows"):
         tk.k_grouped_matmul(a, a[1:], rows)
+
+
+@pytest.mark.parametrize("has_capacity", [False, True])
+def test_invariant_results_do_not_depend_on_other_rows(has_capacity):
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(each).astype(np.float32) for each in ((70, 300), (3, 300, 40)))
+    if has_capacity:
+        one = tk.grouped_matmul(a[None, :2], b[:1], np.int32([2]), invariant=True)[0]
+        every = np.stack([a, a[::-1], a])
+        found = tk.grouped_matmul(every, b, np.int32([70, 3, 9]), invariant=True)[0]
+    else:
+        one = tk.grouped_matmul(a[:2], b[:1], np.int32([0, 2]), invariant=True)
+        every = np.concatenate([a, a[::-1]])
+        found = tk.grouped_matmul(every, b, np.int32([0, 70, 71, 140]), invariant=True)
+    np.testing.assert_array_equal(found[:2], one)
+
+
+def test_invariant_groups_along_k_do_not_depend_on_others():
+    a, b, rows = drawn()
+    b = np.random.default_rng(2).standard_normal((len(a), 17)).astype(np.float32)
+    every = tk.k_grouped_matmul(a, b, rows, invariant=True)
+    for group in range(len(rows) - 1):
+        part = slice(rows[group], rows[group + 1])
+        alone = np.int32([0, rows[group + 1] - rows[group]])
+        one = tk.k_grouped_matmul(a[part], b[part], alone, invariant=True)
+        np.testing.assert_array_equal(one[0], every[group])
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_blocks_of_invariant_groups_do_not_follow_the_rows(invariant, monkeypatch):
+    monkeypatch.setattr(module, "device_of", lambda array: Device("hopper", 132))
+    launched = {module.GROUPED_MATMUL: set(), module.K_GROUPED_MATMUL: set()}
+
+    class Recorder:
+        def __call__(self, kernel, grid, *arguments, **keywords):
+            sizes = [keywords[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")]
+            launched[operation].add((kernel, *sizes, keywords.get("invariant")))
+
+    for count in (64, 2000, 60000):
+        a, b = np.empty((count, 512), np.float16), np.empty((8, 512, 768), np.float16)
+        rows, options = np.zeros(9, np.int32), ("ieee", invariant)
+        operation = module.GROUPED_MATMUL
+        operation.launch(Recorder(), np.empty((count, 768), np.float16), a, b, rows, *options)
+        operation = module.K_GROUPED_MATMUL
+        operation.launch(Recorder(), np.empty((8, 512, 512), np.float16), a, a, rows, 8, *options)
+    assert (len(launched[module.GROUPED_MATMUL]) == 1) == invariant
+    if invariant:
+        assert len(launched[module.K_GROUPED_MATMUL]) == 1

@@ -30,3 +30,15 @@ def test_gradients_of_the_update():
     tk.lora_matmul_reference(**exact, scale=0.5).sum().backward()
     for name, each in given.items():
         torch.testing.assert_close(each.grad.double(), exact[name].grad, rtol=1e-4, atol=1e-3)
+
+
+def test_invariant_updates_do_not_depend_on_the_number_of_rows():
+    rng = np.random.default_rng(1)
+    x, *others = (
+        rng.standard_normal(each).astype(np.float32)
+        for each in ((70, 300), (300, 40), (300, 4), (4, 40))
+    )
+    whole = tk.lora_matmul(x, *others, invariant=True)
+    for rows in (1, 33):
+        found = tk.lora_matmul(x[:rows], *others, invariant=True)
+        np.testing.assert_array_equal(found, whole[:rows])

@@ -61,11 +61,21 @@ def k_grouped_matmul_reference(a: Any, b: Any, rows: Any) -> Any:
     )
 
 
-def _shapes(make: Any, a: Any, b: Any, rows: Any, precision: str) -> tuple[Any, ...]:
+def _shapes(
+    make: Any, a: Any, b: Any, rows: Any, precision: str, invariant: bool | None
+) -> tuple[Any, ...]:
     return (make((*a.shape[:-1], b.shape[-1]), result_of(operand_of(name_of(a), name_of(b)))),)
 
 
-def _launch(run: Launcher, c: Any, a: Array, b: Array, rows: Array, precision: str) -> None:
+def _launch(
+    run: Launcher,
+    c: Any,
+    a: Array,
+    b: Array,
+    rows: Array,
+    precision: str,
+    invariant: bool | None = None,
+) -> None:
     n_groups, k, n = b.shape
     capacity = a.shape[1] if a.ndim == 3 else 0
     a, c, rows = _rows(a), _rows(c), packed(rows)
@@ -75,7 +85,14 @@ def _launch(run: Launcher, c: Any, a: Array, b: Array, rows: Array, precision: s
     operand = name_of(a)
     device = device_of(a)
     blocks = matmul_blocks(
-        max(n_rows // n_groups, 1), n, k, bits_of(operand), device, batch=n_groups, may_split=False
+        max(n_rows // n_groups, 1),
+        n,
+        k,
+        bits_of(operand),
+        device,
+        batch=n_groups,
+        may_split=False,
+        is_invariant=bool(invariant),
     )
     tiles = (
         n_groups * tw.cdiv(capacity, blocks.m)
@@ -93,6 +110,7 @@ def _launch(run: Launcher, c: Any, a: Array, b: Array, rows: Array, precision: s
         "SUM": accumulator_of(operand),
         "PRECISION": precision,
         **blocks.options,
+        **({"invariant": True} if invariant else {}),
     }
     transposed = is_transposed_in_memory(b)
     if (
@@ -151,12 +169,21 @@ GROUPED_MATMUL = Operation(
 )
 
 
-def _k_shapes(make: Any, a: Any, b: Any, rows: Any, n_groups: int, precision: str) -> Any:
+def _k_shapes(
+    make: Any, a: Any, b: Any, rows: Any, n_groups: int, precision: str, invariant: bool | None
+) -> Any:
     return (make((n_groups, a.shape[-1], b.shape[-1]), name_of(a)),)
 
 
 def _k_launch(
-    run: Launcher, c: Any, a: Array, b: Array, rows: Array, n_groups: int, precision: str
+    run: Launcher,
+    c: Any,
+    a: Array,
+    b: Array,
+    rows: Array,
+    n_groups: int,
+    precision: str,
+    invariant: bool | None = None,
 ) -> None:
     capacity = max(a.shape[1], 1) if a.ndim == 3 else 0
     a, b, rows = _rows(a), _rows(b), packed(rows)
@@ -172,7 +199,9 @@ def _k_launch(
         device_of(a),
         batch=n_groups,
         may_split=False,
+        is_invariant=bool(invariant),
     )
+    options: dict[str, Any] = {**blocks.options, **({"invariant": True} if invariant else {})}
     run(
         k_grouped_matmul_kernel,
         (n_groups * tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n),),
@@ -192,7 +221,7 @@ def _k_launch(
         CAPACITY=capacity,
         SUM=accumulator_of(operand),
         PRECISION=precision,
-        **blocks.options,
+        **options,
     )
 
 
@@ -203,25 +232,33 @@ K_GROUPED_MATMUL = Operation(
 
 @GROUPED_MATMUL.differentiate(saved=("a", "b", "rows"))
 def _gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
-    found = {}
+    found, settings = {}, (saved.precision, saved.invariant)
     if "a" in saved.needed:
-        found["a"] = GROUPED_MATMUL(dc, saved.b.swapaxes(-1, -2), saved.rows, saved.precision)
+        found["a"] = GROUPED_MATMUL(dc, saved.b.swapaxes(-1, -2), saved.rows, *settings)
     if "b" in saved.needed:
-        found["b"] = K_GROUPED_MATMUL(saved.a, dc, saved.rows, saved.b.shape[0], saved.precision)
+        found["b"] = K_GROUPED_MATMUL(saved.a, dc, saved.rows, saved.b.shape[0], *settings)
     return found
 
 
 @K_GROUPED_MATMUL.differentiate(saved=("a", "b", "rows"))
 def _k_gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
-    found = {}
+    found, settings = {}, (saved.precision, saved.invariant)
     if "a" in saved.needed:
-        found["a"] = GROUPED_MATMUL(saved.b, dc.swapaxes(-1, -2), saved.rows, saved.precision)
+        found["a"] = GROUPED_MATMUL(saved.b, dc.swapaxes(-1, -2), saved.rows, *settings)
     if "b" in saved.needed:
-        found["b"] = GROUPED_MATMUL(saved.a, dc, saved.rows, saved.precision)
+        found["b"] = GROUPED_MATMUL(saved.a, dc, saved.rows, *settings)
     return found
 
 
-def grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out: Any = None) -> Any:
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    rows: Any,
+    *,
+    precision: str = "ieee",
+    invariant: bool | None = None,
+    out: Any = None,
+) -> Any:
     """Multiply each group of rows by the matrix of the group, in one launch.
 
     Args:
@@ -232,6 +269,8 @@ def grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out: A
             rows, ascending from 0, of shape (groups + 1,). Else the number of rows of each group
             that are used, of shape (groups,); the results of the others are zeros.
         precision: see :func:`.matmul`.
+        invariant: whether the bits of a row must be independent of the numbers of rows and groups,
+            for operands of the same strides and alignment; the library's default if None.
         out: the array for the result.
 
     Returns:
@@ -251,10 +290,18 @@ def grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out: A
     if a.ndim == 3 and a.shape[0] != b.shape[0]:
         raise ValueError(f"a has {a.shape[0]} groups, and b has {b.shape[0]}")
     _check(a, b, rows, b.shape[0])
-    return GROUPED_MATMUL(a, b, rows, precision, out=out)
+    return GROUPED_MATMUL(a, b, rows, precision, invariant, out=out)
 
 
-def k_grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out: Any = None) -> Any:
+def k_grouped_matmul(
+    a: Any,
+    b: Any,
+    rows: Any,
+    *,
+    precision: str = "ieee",
+    invariant: bool | None = None,
+    out: Any = None,
+) -> Any:
     """Multiply the transposes of groups of rows by groups of rows.
 
     Args:
@@ -262,6 +309,7 @@ def k_grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out:
         b: of shape (rows, N), of the type of ``a``.
         rows: the first row of each group and the number of all rows, ascending from 0, of int32.
         precision: see :func:`.matmul`.
+        invariant: whether the bits of a group's result must be independent of the other groups.
         out: the array for the result.
 
     Returns:
@@ -278,7 +326,7 @@ def k_grouped_matmul(a: Any, b: Any, rows: Any, *, precision: str = "ieee", out:
         )
     n_groups = rows.shape[0] - 1
     _check(a, b, rows, n_groups)
-    return K_GROUPED_MATMUL(a, b, rows, n_groups, precision, out=out)
+    return K_GROUPED_MATMUL(a, b, rows, n_groups, precision, invariant, out=out)
 
 
 def _check(a: Any, b: Any, rows: Any, n_groups: int) -> None:

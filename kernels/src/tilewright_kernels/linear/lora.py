@@ -19,7 +19,15 @@ def lora_matmul_reference(
 
 
 def lora_matmul(
-    x: Any, weight: Any, a: Any, b: Any, bias: Any = None, *, scale: float = 1.0, out: Any = None
+    x: Any,
+    weight: Any,
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    *,
+    scale: float = 1.0,
+    invariant: bool | None = None,
+    out: Any = None,
 ) -> Any:
     """Compute ``x @ weight + bias + scale * (x @ a) @ b`` by three matmuls.
 
@@ -30,6 +38,7 @@ def lora_matmul(
         b: of shape (rank, N).
         bias: of shape (N,), or None.
         scale: of the update.
+        invariant: of all matmuls; see :func:`.matmul`.
         out: the array for the result.
 
     Returns:
@@ -40,5 +49,6 @@ def lora_matmul(
 
     Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021.
     """
-    base = matmul(x, weight, bias)
-    return matmul(matmul(x, a) * scale, b, residual=base, out=out)
+    base = matmul(x, weight, bias, invariant=invariant)
+    update = matmul(x, a, invariant=invariant) * scale
+    return matmul(update, b, residual=base, invariant=invariant, out=out)
