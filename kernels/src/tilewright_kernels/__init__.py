@@ -34,6 +34,12 @@ from tilewright_kernels.experts.permutation import (
 )
 from tilewright_kernels.experts.routing import route, route_reference
 from tilewright_kernels.linear.convolution import conv2d, conv2d_reference
+from tilewright_kernels.linear.epilogue import Epilogue
+from tilewright_kernels.linear.epilogue_functions import (
+    rms_norm_epilogue,
+    rotary_epilogue,
+    row_scale,
+)
 from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul,
     grouped_matmul_reference,
@@ -52,6 +58,10 @@ from tilewright_kernels.linear.packed_weights import (
     weights_from_awq,
     weights_from_gptq,
     weights_from_hqq,
+)
+from tilewright_kernels.linear.quantization_epilogue import (
+    matmul_quantized,
+    matmul_quantized_reference,
 )
 from tilewright_kernels.linear.quantize import quantize, quantize_reference
 from tilewright_kernels.linear.quantized_matmul import quantized_matmul, quantized_matmul_reference
@@ -139,6 +149,7 @@ from tilewright_kernels.sequence.linear_recurrence import (
 from tilewright_kernels.sequence.state_space_duality import ssd, ssd_reference
 
 __all__ = [
+    "Epilogue",
     "ExpertOrder",
     "Plan",
     "PlanError",
@@ -215,6 +226,8 @@ __all__ = [
     "lora_matmul",
     "lora_matmul_reference",
     "matmul",
+    "matmul_quantized",
+    "matmul_quantized_reference",
     "matmul_reference",
     "max",
     "max_reference",
@@ -237,13 +250,16 @@ __all__ = [
     "quantized_matmul",
     "quantized_matmul_reference",
     "rms_norm",
+    "rms_norm_epilogue",
     "rms_norm_quantized",
     "rms_norm_quantized_reference",
     "rms_norm_reference",
     "rotary",
+    "rotary_epilogue",
     "rotary_reference",
     "route",
     "route_reference",
+    "row_scale",
     "scaled_matmul",
     "scaled_matmul_reference",
     "segment_sum",

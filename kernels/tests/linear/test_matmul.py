@@ -117,7 +117,9 @@ def launched(launch, m, n, k, has_epilogue=True):
     c, z = np.full((m, n), np.nan, np.float32), np.full((m, n), np.nan, np.float32)
     activation = squared_relu if has_epilogue else None
     results = (c, z, bias, residual) if has_epilogue else (c, None, None, None)
+    results = (*results, None, None, None)
     constants = {"SUM": tl.float32, "PRECISION": "ieee", "ACTIVATION": activation}
+    constants["EPILOGUE"] = None
     launch(DirectLauncher(NUMPY, a), a, b, results, constants)
     exact = [each.astype(np.float64) for each in (a, b, bias, residual)]
     if not has_epilogue:
@@ -149,7 +151,7 @@ def test_persistent_programs_equal_the_formula(has_epilogue):
 
 def test_one_row_equals_the_formula():
     def launch(run, a, b, results, constants):
-        module.launch_vector(run, a, np.asfortranarray(b), results, constants["ACTIVATION"])
+        module.launch_vector(run, a, np.asfortranarray(b), results, constants)
 
     launched(launch, 1, 30, 700)
 
@@ -159,6 +161,15 @@ def test_invariant_results_do_not_depend_on_the_number_of_rows():
     whole = tk.matmul(a, b, invariant=True)
     for rows in (1, 2, 17, 33):
         np.testing.assert_array_equal(tk.matmul(a[:rows], b, invariant=True), whole[:rows])
+
+
+def test_invariant_results_of_batches_do_not_depend_on_their_extents():
+    a, b = drawn(9, "float32", (70, 300), (300, 40))
+    whole = tk.matmul(a, b, invariant=True)
+    for count, rows in ((1, 70), (3, 1), (5, 17)):
+        left, right = np.stack([a[:rows]] * count), np.stack([b] * count)
+        found = tk.matmul(left, right, invariant=True)
+        np.testing.assert_array_equal(found[-1], whole[:rows])
 
 
 def test_gradients_equal_those_of_the_formula():
@@ -231,5 +242,9 @@ def test_operands_of_few_rows_fit_a_processor(rows, columns):
 def test_blocks_of_invariant_matmuls_do_not_follow_the_rows(family):
     device = Device(family, 100)
     options = {"is_invariant": True, "may_split": False}
-    chosen = {matmul_blocks(m, 512, 512, 16, device, **options) for m in (1, 16, 300, 4096)}
+    chosen = {
+        matmul_blocks(m, 512, 512, 16, device, batch=batch, **options)
+        for m in (1, 16, 300, 4096)
+        for batch in (1, 7, 128)
+    }
     assert len(chosen) == 1

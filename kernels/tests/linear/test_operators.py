@@ -41,9 +41,10 @@ def test_layouts_of_arguments():
 @pytest.mark.parametrize(
     "operation, arguments",
     [
-        (MATMUL, (drawn(5, 7), drawn(7, 9), drawn(9), drawn(5, 9), square)),
-        (MATMUL, (drawn(2, 5, 7), drawn(2, 7, 9), None, None, None)),
-        (GROUPED_MATMUL, (drawn(10, 7), drawn(3, 7, 4), ROWS, "ieee")),
+        (MATMUL, (drawn(5, 7), drawn(7, 9), drawn(9), drawn(5, 9), None, None, None, square)),
+        (MATMUL, (drawn(2, 5, 7), drawn(2, 7, 9), None, None, *[None] * 5)),
+        (MATMUL, (drawn(5, 7), drawn(7, 9), None, None, drawn(5), *[None] * 3, tk.row_scale)),
+        (GROUPED_MATMUL, (drawn(10, 7), drawn(3, 7, 4), ROWS, "ieee", True)),
         (K_GROUPED_MATMUL, (drawn(10, 7), drawn(10, 4), ROWS, 3, "ieee")),
         (QUANTIZED_MATMUL, (drawn(3, 64), np.ones((5, 8), np.int32), drawn(5, 2), None, 4)),
         (QUANTIZE, (drawn(4, 64), 1, 32, "int8")),

@@ -16,7 +16,7 @@ from tilewright_kernels.operations.operation import Operation
 
 NARROW = [each for each in SAMPLES.values() if not each.is_wide]
 #: Samples whose kernels call a function of the user, which a formula in arrays cannot.
-OF_FUNCTIONS = {"attention mask", "matmul epilogue"}
+OF_FUNCTIONS = {"attention mask"}
 #: Operations that change arrays, which JAX has not.
 IN_PLACE = {"adamw", "adamw_8bit"}
 

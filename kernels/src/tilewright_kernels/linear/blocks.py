@@ -116,6 +116,7 @@ def matmul_blocks(
     may_split: bool = True,
     may_persist: bool = False,
     is_invariant: bool = False,
+    columns: int = 1,
 ) -> Blocks:
     """Return the blocks of a matmul.
 
@@ -127,25 +128,30 @@ def matmul_blocks(
         may_split: whether K may be divided among programs.
         may_persist: whether operands and result can be accessed through descriptors.
         is_invariant: whether the choice must be the same for any ``m`` and ``batch``.
+        columns: the power of two that columns of a block must be a multiple of.
     """
     if device.family == "cpu":
-        return _cpu_blocks(64 if is_invariant else m, n, k, 1 if is_invariant else batch, device)
+        rows, count = (64, 1) if is_invariant else (m, batch)
+        return _cpu_blocks(rows, n, k, count, device, columns)
     family = _FAMILIES[device.family]
+    candidates = [each for each in family.candidates if each.n >= columns] or [
+        replace(family.candidates[-1], n=columns)
+    ]
     if is_invariant:
-        wide = [each for each in family.candidates if each.n > 64 and not each.is_persistent]
+        wide = [each for each in candidates if each.n > 64 and not each.is_persistent]
         chosen = min(wide, key=lambda each: (each.m * each.n, each.m))
         return _of_type(chosen, bits)
     if m <= FEW_ROWS:
-        return _few_rows_blocks(m, n, k, bits, device, batch, may_split)
+        return _few_rows_blocks(m, n, k, bits, device, batch, may_split, columns)
     best = min(
         (
             (_cycles(each, split, m, n, k, bits, batch, device.processors, family), number, split)
-            for number, each in enumerate(family.candidates)
+            for number, each in enumerate(candidates)
             if may_persist or not each.is_persistent
             for split in _splits(each, k, bits, may_split and not each.is_persistent)
         )
     )
-    return _of_type(replace(family.candidates[best[1]], split=best[2]), bits)
+    return _of_type(replace(candidates[best[1]], split=best[2]), bits)
 
 
 def _splits(blocks: Blocks, k: int, bits: int, may_split: bool) -> range:
@@ -184,7 +190,14 @@ def _cycles(
 
 
 def _few_rows_blocks(
-    m: int, n: int, k: int, bits: int, device: Device, batch: int, may_split: bool
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    device: Device,
+    batch: int,
+    may_split: bool,
+    minimum_columns: int,
 ) -> Blocks:
     """Return blocks for which enough loads of B are in flight."""
     rows = max(16, tw.next_power_of_2(m))
@@ -193,6 +206,7 @@ def _few_rows_blocks(
     inner = (256 if is_narrow else 128) * 16 // bits
     if device.family[:4] in ("cdna", "rdna"):
         columns = 32
+    columns = max(columns, minimum_columns)
     programs = tw.cdiv(n, columns) * batch
     if device.family[:4] in ("cdna", "rdna"):
         stages = 2
@@ -217,17 +231,18 @@ def _of_type(blocks: Blocks, bits: int) -> Blocks:
     return replace(blocks, k=max(blocks.k * 16 // bits, 16))
 
 
-def _cpu_blocks(m: int, n: int, k: int, batch: int, device: Device) -> Blocks:
+def _cpu_blocks(m: int, n: int, k: int, batch: int, device: Device, minimum_columns: int) -> Blocks:
     """Return blocks that occupy all threads, the largest where there are enough."""
     rows = min(128, max(16, tw.next_power_of_2(m)))
-    columns = min(128, max(16, tw.next_power_of_2(n)))
+    columns = max(min(128, max(16, tw.next_power_of_2(n))), minimum_columns)
     inner = min(64, max(16, tw.next_power_of_2(k)))
 
     def programs() -> int:
         return tw.cdiv(m, rows) * tw.cdiv(n, columns) * batch
 
-    while programs() < device.processors and (rows > 32 or columns > 32):
-        if rows > columns:
+    narrowest = max(32, minimum_columns)
+    while programs() < device.processors and (rows > 32 or columns > narrowest):
+        if rows > columns or columns <= narrowest:
             rows //= 2
         else:
             columns //= 2

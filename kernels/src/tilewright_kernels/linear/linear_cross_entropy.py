@@ -9,7 +9,7 @@ import array_api_compat
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.linear.matmul import MATMUL, matmul
+from tilewright_kernels.linear.matmul import launch_matmul, matmul
 from tilewright_kernels.operations import Array, Launcher, Operation
 from tilewright_kernels.rows.cross_entropy import (
     cross_entropy,
@@ -133,7 +133,7 @@ def one_kernel(one_ptr):
 
 def _multiply(run: Launcher, c: Any, a: Any, b: Any, residual: Any) -> None:
     """Store ``a @ b + residual``."""
-    MATMUL.launch(run, c, None, a, b, None, residual, None, "", "ieee", False)
+    launch_matmul(run, c, None, a, b, residual=residual, invariant=False)
 
 
 LINEAR_CROSS_ENTROPY = Operation(

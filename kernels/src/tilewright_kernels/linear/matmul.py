@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import array_api_compat
@@ -18,7 +18,7 @@ from tilewright_kernels.linear.element_types import (
     operand_of,
     result_of,
 )
-from tilewright_kernels.linear.epilogue import EPILOGUE_BACKWARD, packed
+from tilewright_kernels.linear.epilogue import MOST_ARRAYS, Epilogue, epilogue_gradients, packed
 from tilewright_kernels.linear.leading_axes import in_shape, returned
 from tilewright_kernels.linear.matmul_kernels import (
     add_parts_kernel,
@@ -27,6 +27,7 @@ from tilewright_kernels.linear.matmul_kernels import (
     vector_matmul_kernel,
 )
 from tilewright_kernels.operations import Array, Function, Launcher, Operation, strides
+from tilewright_kernels.operations.array_functions import evaluated
 from tilewright_kernels.operations.devices import device_of
 
 _GROUP_M = 8
@@ -34,16 +35,55 @@ _INT32 = 1 << 31
 
 
 def matmul_reference(
-    a: Any, b: Any, bias: Any = None, residual: Any = None, *, activation: Any = None
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: Any = None,
+    epilogue: Any = None,
+    arrays: Sequence[Any] = (),
 ) -> Any:
-    """Return ``activation(a @ b + bias) + residual`` in the types of the arrays."""
+    """Return ``epilogue(activation(a @ b + bias)) + residual`` in the types of the arrays.
+
+    Functions of ``tilewright.jit`` are evaluated by their source on the arrays; ``activation`` may
+    also be a function of arrays.
+    """
     xp = array_api_compat.array_namespace(a)
     c = xp.matmul(a, b)
     if bias is not None:
         c = c + bias
     if activation is not None:
-        c = activation(c)
+        c = evaluated(activation, c)
+    if epilogue is not None:
+        c = _with_epilogue(xp, c, epilogue, arrays)
     return c if residual is None else c + residual
+
+
+def _with_epilogue(xp: Any, c: Any, epilogue: Any, arrays: Sequence[Any]) -> Any:
+    if c.ndim > 2:
+        return xp.stack([_with_epilogue(xp, each, epilogue, arrays) for each in c])
+    device = array_api_compat.device(c)
+    rows, columns = (xp.arange(extent, device=device) for extent in c.shape)
+    function = epilogue.function if isinstance(epilogue, Epilogue) else epilogue
+    return evaluated(function, c, rows, columns, *c.shape, pointers=arrays)
+
+
+def _by_formula(
+    a: Any,
+    b: Any,
+    bias: Any,
+    residual: Any,
+    array_0: Any,
+    array_1: Any,
+    array_2: Any,
+    activation: Any,
+    epilogue: Any,
+) -> Any:
+    arrays = [each for each in (array_0, array_1, array_2) if each is not None]
+    return matmul_reference(
+        a, b, bias, residual, activation=activation, epilogue=epilogue, arrays=arrays
+    )
 
 
 def _shapes(
@@ -52,17 +92,22 @@ def _shapes(
     b: Any,
     bias: Any,
     residual: Any,
+    array_0: Any,
+    array_1: Any,
+    array_2: Any,
     activation: Any,
+    epilogue: Any,
+    epilogue_columns: int,
     out_dtype: str,
     precision: str,
     invariant: bool | None,
 ) -> tuple[Any, ...]:
     shape = (*a.shape[:-1], b.shape[-1])
     dtype = out_dtype or result_of(operand_of(name_of(a), name_of(b)))
-    return make(shape, dtype), make((0,) if activation is None else shape, dtype)
+    return make(shape, dtype), make((0,) if activation is epilogue is None else shape, dtype)
 
 
-def _launch(
+def launch_matmul(
     run: Launcher,
     c: Any,
     z: Any,
@@ -70,13 +115,21 @@ def _launch(
     b: Array,
     bias: Array | None = None,
     residual: Array | None = None,
+    array_0: Array | None = None,
+    array_1: Array | None = None,
+    array_2: Array | None = None,
     activation: Function | None = None,
+    epilogue: Function | None = None,
+    epilogue_columns: int = 1,
     out_dtype: str = "",
     precision: str = "ieee",
     invariant: bool | None = None,
 ) -> None:
-    z = None if activation is None else z
-    bias = None if bias is None else packed(bias)
+    """Launch the kernels of a matmul."""
+    z = None if activation is epilogue is None else z
+    bias, array_0, array_1, array_2 = (
+        None if each is None else packed(each) for each in (bias, array_0, array_1, array_2)
+    )
     (m, k), n = a.shape[-2:], b.shape[-1]
     batch = a.shape[0] if a.ndim == 3 else 1
     if m == 0 or n == 0 or batch == 0:
@@ -105,19 +158,35 @@ def _launch(
         may_split=batch == 1 and not invariant,
         may_persist=may_persist,
         is_invariant=bool(invariant),
+        columns=epilogue_columns,
     )
-    results = (c, z, bias, residual)
+    results = (c, z, bias, residual, array_0, array_1, array_2)
     constants = {
         "SUM": accumulator_of(operand),
         "PRECISION": precision,
         "ACTIVATION": activation,
+        "EPILOGUE": epilogue,
     }
     if blocks.is_persistent:
         launch_persistent(run, blocks, a, b, results, device.processors, constants)
-    elif m == 1 and batch == 1 and not invariant and _is_vector(a, b, operand, device.family):
-        launch_vector(run, a, b, results, activation)
+    elif (
+        m == batch == epilogue_columns == 1
+        and not invariant
+        and _is_vector(a, b, operand, device.family)
+    ):
+        launch_vector(run, a, b, results, constants)
     else:
-        launch_blocks(run, blocks, a, b, results, OPERANDS[operand], constants, bool(invariant))
+        launch_blocks(
+            run,
+            blocks,
+            a,
+            b,
+            results,
+            OPERANDS[operand],
+            constants,
+            bool(invariant),
+            epilogue_columns,
+        )
 
 
 def launch_blocks(
@@ -129,9 +198,10 @@ def launch_blocks(
     operand: Any,
     constants: Mapping[str, Any],
     invariant: bool,
+    epilogue_columns: int = 1,
 ) -> None:
     """Launch the kernel that reads operands of any strides through pointers."""
-    c, *_, residual = results
+    c, _, _, residual, *_ = results
     (m, k), n = a.shape[-2:], b.shape[-1]
     batch = a.shape[0] if a.ndim == 3 else 1
     options: dict[str, Any] = {**blocks.options, **({"invariant": True} if invariant else {})}
@@ -139,7 +209,7 @@ def launch_blocks(
     c_strides, residual_strides = _three(c), _three(residual)
     if blocks.split > 1:
         parts = run.empty((blocks.split, m, n), "int32" if "int" in str(operand) else "float32")
-        outputs, c_strides = (parts, None, None, None), (0, n, 1)
+        outputs, c_strides = (parts, *[None] * 6), (0, n, 1)
     wide = any(
         sum((size - 1) * step for size, step in zip(each.shape, strides(each), strict=True))
         >= _INT32
@@ -168,16 +238,16 @@ def launch_blocks(
         IS_WIDE=wide,
         EVEN_K=k % blocks.k == 0,
         OPERAND=operand,
-        **{**constants, "ACTIVATION": None if blocks.split > 1 else constants["ACTIVATION"]},
+        **(constants if blocks.split == 1 else {**constants, "ACTIVATION": None, "EPILOGUE": None}),
         **options,
     )
     if blocks.split > 1:
-        columns = min(512, tw.next_power_of_2(n))
+        columns = max(min(512, tw.next_power_of_2(n)), epilogue_columns)
         run(
             add_parts_kernel,
             (tw.cdiv(m, max(1024 // columns, 1)), tw.cdiv(n, columns)),
             outputs[0],
-            *results,
+            *results[:4],
             m,
             n,
             m * n,
@@ -186,8 +256,8 @@ def launch_blocks(
             SPLIT=blocks.split,
             BLOCK_M=max(1024 // columns, 1),
             BLOCK_N=columns,
-            SUM=constants["SUM"],
-            ACTIVATION=constants["ACTIVATION"],
+            **{name: each for name, each in constants.items() if name != "PRECISION"},
+            **{f"array_{number}_ptr": each for number, each in enumerate(results[4:])},
         )
 
 
@@ -201,7 +271,7 @@ def launch_persistent(
     constants: Mapping[str, Any],
 ) -> None:
     """Launch the kernel whose programs compute several blocks each."""
-    a, b, c, z, bias, residual = (_matrix(each) for each in (a, b, *results))
+    a, b, c, z, bias, residual, *arrays = (_matrix(each) for each in (a, b, *results))
     (m, k), n = a.shape, b.shape[1]
     programs = min(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), processors)
     run(
@@ -213,6 +283,7 @@ def launch_persistent(
         z,
         bias,
         residual,
+        *arrays,
         m,
         n,
         k,
@@ -232,7 +303,9 @@ def launch_persistent(
     )
 
 
-def launch_vector(run: Launcher, a: Any, b: Any, results: tuple[Any, ...], activation: Any) -> None:
+def launch_vector(
+    run: Launcher, a: Any, b: Any, results: tuple[Any, ...], constants: Mapping[str, Any]
+) -> None:
     """Launch the kernel for one row and a matrix whose memory is [N, K]."""
     k, n = b.shape[-2:]
     # 16 KiB of B per program and iteration, if there is as much: four programs of 128 registers
@@ -253,7 +326,8 @@ def launch_vector(run: Launcher, a: Any, b: Any, results: tuple[Any, ...], activ
         BLOCK_N=columns,
         BLOCK_K=inner,
         EVEN_K=k % inner == 0,
-        ACTIVATION=activation,
+        ACTIVATION=constants["ACTIVATION"],
+        EPILOGUE=constants["EPILOGUE"],
         num_warps=4,
         num_stages=1,
     )
@@ -282,24 +356,18 @@ def _matrix(array: Any) -> Any:
 
 
 MATMUL = Operation(
-    "matmul", ("c", "z"), _shapes, _launch, residuals=("z",), reference=matmul_reference
+    "matmul", ("c", "z"), _shapes, launch_matmul, residuals=("z",), reference=_by_formula
 )
 
 
-@MATMUL.differentiate(saved=("a", "b", "z", "bias"))
+@MATMUL.differentiate(saved=("a", "b", "z", "bias", "array_0", "array_1", "array_2"))
 def _gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
     found: dict[str, Any] = {"residual": dc} if "residual" in saved.needed else {}
-    z = saved.z if saved.activation is not None else None
-    bias = saved.bias if "bias" in saved.needed else None
-    dz = dc
-    if z is not None or bias is not None:
-        dz, dbias = EPILOGUE_BACKWARD(
-            dc, z, saved.bias if z is not None else bias, saved.activation
-        )
-        dz = dc if z is None else dz
-        if bias is not None:
-            found["bias"] = dbias
-    options = {"precision": saved.precision, "invariant": saved.invariant, "activation": None}
+    is_linear = saved.activation is saved.epilogue is None
+    found.update(epilogue_gradients(saved, None if is_linear else saved.z, dc))
+    dz = found.pop("z", dc)
+    options = {"precision": saved.precision, "invariant": saved.invariant}
+    options |= {"activation": None, "epilogue": None}
     if "a" in saved.needed:
         other = saved.b.swapaxes(-1, -2)
         found["a"] = MATMUL(dz, other, out_dtype=name_of(saved.a), **options)
@@ -309,45 +377,11 @@ def _gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
     return found
 
 
-def matmul(
-    a: Any,
-    b: Any,
-    bias: Any = None,
-    residual: Any = None,
-    *,
-    activation: Any = None,
-    out_dtype: str = "",
-    precision: str = "ieee",
-    invariant: bool | None = None,
-    out: Any = None,
-) -> Any:
-    """Compute ``activation(a @ b + bias) + residual``.
-
-    Args:
-        a: of shape (..., M, K), of any strides, of float16, bfloat16, float32, float8_e4m3fn,
-            float8_e5m2 or int8.
-        b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``; of the type of
-            ``a``, or of int8 beside a float type, to which it is converted.
-        bias: of shape (N,), or None.
-        residual: of the shape of the result, or None.
-        activation: a function of ``tilewright.jit`` of a tile in float32, or None.
-        out_dtype: the name of the result's type. It is the type of ``a`` if none is given; that of
-            int8 matmuls is int32, and of float8 ones bfloat16.
-        precision: of float32 operands: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"`` or
-            ``"bf16x6"``.
-        invariant: whether the bits of a row must be independent of the number of rows and
-            matrices, for operands of the same strides and alignment; the library's default if None.
-        out: the array for the result.
-
-    Returns:
-        An array of shape (..., M, N). Sums are in float32 (int32 for int8), and have the same bits
-        in each call.
+def check_shapes(a: Any, b: Any, bias: Any, residual: Any) -> tuple[int, ...]:
+    """Return the shape of a result.
 
     Raises:
         ValueError: shapes do not fit.
-        TypeError: operands have types that cannot be multiplied.
-
-    Gradients: two matmuls, after the derived adjoint of the epilogue.
     """
     leading, m = a.shape[:-2], a.shape[-2]
     if a.ndim < 2 or b.ndim < 2:
@@ -362,8 +396,74 @@ def matmul(
         raise ValueError(f"bias has the shape {tuple(bias.shape)}, not {shape[-1:]}")
     if residual is not None and tuple(residual.shape) != shape:
         raise ValueError(f"residual has the shape {tuple(residual.shape)}, not {shape}")
+    return shape
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: Any = None,
+    epilogue: Any = None,
+    arrays: Sequence[Any] = (),
+    out_dtype: str = "",
+    precision: str = "ieee",
+    invariant: bool | None = None,
+    out: Any = None,
+) -> Any:
+    """Compute ``epilogue(activation(a @ b + bias)) + residual``.
+
+    Args:
+        a: of shape (..., M, K), of any strides, of float16, bfloat16, float32, float8_e4m3fn,
+            float8_e5m2 or int8.
+        b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``; of the type of
+            ``a``, or of int8 beside a float type, to which it is converted.
+        bias: of shape (N,), or None.
+        residual: of the shape of the result, or None.
+        activation: a function of ``tilewright.jit`` of a tile in float32, or None.
+        epilogue: a function of ``tilewright.jit`` of a tile, its rows and columns, M, N and
+            pointers to the arrays, or an :class:`.Epilogue`, which also tells how many columns
+            belong together. Rows are those of one matrix of a batch, or of all leading axes of
+            ``a`` together if ``b`` is a matrix.
+        arrays: up to three arrays for the epilogue, in C order.
+        out_dtype: the name of the result's type. It is the type of ``a`` if none is given; that of
+            int8 matmuls is int32, and of float8 ones bfloat16.
+        precision: of float32 operands: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"`` or
+            ``"bf16x6"``.
+        invariant: whether the bits of a row must be independent of the number of rows and
+            matrices, for operands of the same strides and alignment; the library's default if None.
+        out: the array for the result.
+
+    Returns:
+        An array of shape (..., M, N). Sums are in float32 (int32 for int8), and have the same bits
+        in each call.
+
+    Raises:
+        ValueError: shapes do not fit, or there are more than three arrays.
+        TypeError: operands have types that cannot be multiplied.
+
+    Gradients: two matmuls, after the derived adjoint of bias, activation and epilogue, which also
+    has gradients for the arrays.
+    """
+    shape = check_shapes(a, b, bias, residual)
+    if len(arrays) > MOST_ARRAYS:
+        raise ValueError(f"an epilogue takes {MOST_ARRAYS} arrays at most, not {len(arrays)}")
+    if epilogue is None and arrays:
+        raise ValueError("arrays are for an epilogue, and there is none")
+    chosen = epilogue if epilogue is None or isinstance(epilogue, Epilogue) else Epilogue(epilogue)
+    others = (
+        *arrays,
+        *[None] * (MOST_ARRAYS - len(arrays)),
+        activation,
+        *((None, 1) if chosen is None else (chosen.function, chosen.columns)),
+        out_dtype,
+        precision,
+        invariant,
+    )
     if a.ndim == 2 or (a.ndim == 3 and b.ndim == 3):
-        return MATMUL(a, b, bias, residual, activation, out_dtype, precision, invariant, out=out)
+        return MATMUL(a, b, bias, residual, *others, out=out)
     flat = _flat_shape(shape, b.ndim)
     target = None if out is None else in_shape(out, flat)
     found = MATMUL(
@@ -371,10 +471,7 @@ def matmul(
         b if b.ndim == 2 else b.reshape(flat[0], *b.shape[-2:]),
         bias,
         None if residual is None else residual.reshape(flat),
-        activation,
-        out_dtype,
-        precision,
-        invariant,
+        *others,
         out=target,
     )
     return returned(found, shape, out, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.linear.epilogue import store_results
+from tilewright_kernels.linear.epilogue import store_results, transformed
 
 
 @tw.jit
@@ -18,12 +18,13 @@ def block_of(program, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_
 
 @tw.jit(do_not_specialize=["M"])
 def matmul_kernel(
-    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, K,
-    stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn,
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+    M, N, K, stride_ab, stride_am, stride_ak, stride_bb, stride_bk, stride_bn,
     stride_cb, stride_cm, stride_cn, stride_rb, stride_rm, stride_rn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     SPLIT: tl.constexpr, IS_BATCHED: tl.constexpr, IS_WIDE: tl.constexpr, EVEN_K: tl.constexpr,
     SUM: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+    EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N]."""
     program = tl.program_id(0)
@@ -66,18 +67,18 @@ def matmul_kernel(
             a.to(OPERAND), b.to(OPERAND), accumulator, out_dtype=SUM, input_precision=PRECISION
         )
     store_results(
-        accumulator, c_ptr, z_ptr, bias_ptr, residual_ptr, rows, columns, M, N,
-        stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION,
+        accumulator, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+        rows, columns, M, N, stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION, EPILOGUE,
     )  # fmt: skip
 
 
 @tw.jit
 def persistent_matmul_kernel(
-    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, K,
-    stride_a, stride_b, stride_c, stride_rm, stride_rn,
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+    M, N, K, stride_a, stride_b, stride_c, stride_rm, stride_rn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PROGRAMS: tl.constexpr, A_IS_TRANSPOSED: tl.constexpr, B_IS_TRANSPOSED: tl.constexpr,
-    SUM: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
+    SUM: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Compute blocks of a result with ``PROGRAMS`` programs, through descriptors.
 
@@ -111,11 +112,10 @@ def persistent_matmul_kernel(
         if z_ptr is not None:
             places = rows.to(tl.int64)[:, None] * N + columns[None, :]
             tl.store(z_ptr + places, accumulator.to(z_ptr.dtype.element_ty), mask=inside)
-        if bias_ptr is not None:
-            bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
-            accumulator += bias.to(SUM)[None, :]
-        if ACTIVATION is not None:
-            accumulator = ACTIVATION(accumulator)
+        accumulator = transformed(
+            accumulator, bias_ptr, array_0_ptr, array_1_ptr, array_2_ptr, rows, columns, M, N,
+            ACTIVATION, EPILOGUE,
+        )  # fmt: skip
         if residual_ptr is not None:
             places = rows.to(tl.int64)[:, None] * stride_rm + columns[None, :] * stride_rn
             accumulator += tl.load(residual_ptr + places, mask=inside, other=0.0).to(SUM)
@@ -124,8 +124,10 @@ def persistent_matmul_kernel(
 
 @tw.jit
 def vector_matmul_kernel(
-    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, N, K, stride_bn, stride_cn, stride_rn,
+    a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+    N, K, stride_bn, stride_cn, stride_rn,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, ACTIVATION: tl.constexpr,
+    EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Multiply one row by a matrix whose memory is [N, K]; a program reads BLOCK_N rows of it."""
     columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -142,8 +144,9 @@ def vector_matmul_kernel(
             b = tl.load(b_ptrs + k[None, :], mask=inside[:, None] & (k < K)[None, :], other=0.0)
         total += b.to(tl.float32) * a.to(tl.float32)[None, :]
     store_results(
-        tl.sum(total, 1)[None, :], c_ptr, z_ptr, bias_ptr, residual_ptr, tl.arange(0, 1), columns,
-        1, N, 0, stride_cn, 0, stride_rn, ACTIVATION,
+        tl.sum(total, 1)[None, :], c_ptr, z_ptr, bias_ptr, residual_ptr,
+        array_0_ptr, array_1_ptr, array_2_ptr, tl.arange(0, 1), columns, 1, N,
+        0, stride_cn, 0, stride_rn, ACTIVATION, EPILOGUE,
     )  # fmt: skip
 
 
@@ -152,7 +155,8 @@ def add_parts_kernel(
     parts_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, M, N, stride_part,
     stride_cm, stride_cn, stride_rm, stride_rn,
     SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SUM: tl.constexpr,
-    ACTIVATION: tl.constexpr,
+    ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr = None,
+    array_0_ptr=None, array_1_ptr=None, array_2_ptr=None,
 ):  # fmt: skip
     """Add the sums of parts along K in their order, and apply the epilogue."""
     rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -164,6 +168,6 @@ def add_parts_kernel(
         total += tl.load(parts_ptr + places, mask=inside, other=0)
         places += stride_part
     store_results(
-        total, c_ptr, z_ptr, bias_ptr, residual_ptr, rows, columns, M, N,
-        stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION,
+        total, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+        rows, columns, M, N, stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION, EPILOGUE,
     )  # fmt: skip

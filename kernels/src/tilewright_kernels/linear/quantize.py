@@ -11,7 +11,7 @@ from tilewright_kernels.linear.scaled_kernels import quantize_kernel
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 
 #: Type -> its largest magnitude.
-_MAXIMA = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+MAXIMA = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
 
 
 def quantize_reference(x: Any, block: tuple[int, int], dtype: str = "int8") -> tuple[Any, Any]:
@@ -22,7 +22,7 @@ def quantize_reference(x: Any, block: tuple[int, int], dtype: str = "int8") -> t
         [
             xp.stack(
                 [
-                    xp.max(xp.abs(x[i : i + rows, j : j + columns])) / _MAXIMA[dtype]
+                    xp.max(xp.abs(x[i : i + rows, j : j + columns])) / MAXIMA[dtype]
                     for j in range(0, x.shape[1], columns)
                 ]
             )
@@ -65,7 +65,7 @@ def _launch(
         *strides(x),
         *strides(q),
         *strides(scale),
-        _MAXIMA[dtype],
+        MAXIMA[dtype],
         ROWS=rows,
         COLUMNS=columns,
         BLOCK_M=block_m,
@@ -99,8 +99,8 @@ def quantize(
     """
     if x.ndim != 2:
         raise ValueError(f"x must be a matrix, and has the shape {tuple(x.shape)}")
-    if dtype not in _MAXIMA:
-        raise ValueError(f"dtype must be one of {', '.join(_MAXIMA)}, not {dtype!r}")
+    if dtype not in MAXIMA:
+        raise ValueError(f"dtype must be one of {', '.join(MAXIMA)}, not {dtype!r}")
     rows, columns = block or (1, max(x.shape[1], 1))
     found: tuple[Any, Any] = QUANTIZE(x, rows, columns, dtype, out=out)
     return found

@@ -378,13 +378,14 @@ class Operation:
         if out is None:
             return unpacked(
                 tuple(
-                    framework.converted(each, described_[1])
+                    None if described_ is None else framework.converted(each, described_[1])
                     for each, described_ in zip(results, self.without_residuals(made), strict=True)
                 )
             )
         given, _ = memory_for(self, framework, made, out, self.first_array(arguments))
         for target, source in zip(self.without_residuals(given), results, strict=True):
-            framework.copy(target, source)
+            if target is not None:
+                framework.copy(target, source)
         return out
 
 
