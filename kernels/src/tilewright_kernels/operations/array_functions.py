@@ -145,11 +145,11 @@ class _Library:
     def __getattr__(self, name: str) -> Any:
         if name in _MODULES:
             return self
-        if hasattr(self._xp, name) and (hasattr(tl.math, name) or hasattr(tl.libdevice, name)):
-            return lambda x: _Tile(self, getattr(self._xp, name)(x.array))
         value = getattr(tl, name, None)
         if isinstance(value, tl.dtype | tl.constexpr) or name == "constexpr":
             return self._value(value)
+        if hasattr(self._xp, name) and (hasattr(tl.math, name) or hasattr(tl.libdevice, name)):
+            return lambda x: _Tile(self, getattr(self._xp, name)(x.array))
         raise TypeError(f"tl.{name} has no equivalent in array libraries, for a reference twin")
 
     def operands(self, *values: Any) -> list[Any]:
