@@ -12,7 +12,7 @@ from catalogue.sample import Sample, distribution, integers, normal
 
 ROWS, COLUMNS = 5, 70
 #: More than a tile of a whole row holds.
-WIDE = 33001
+WIDE = 131101
 
 
 def _norms() -> list[Sample]:

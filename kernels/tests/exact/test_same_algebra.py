@@ -25,7 +25,7 @@ def assert_same(operation, formula, given):
     assert found, found
 
 
-@pytest.mark.parametrize("columns", [70, pytest.param(33001, marks=pytest.mark.full)])
+@pytest.mark.parametrize("columns", [70, pytest.param(131101, marks=pytest.mark.full)])
 @pytest.mark.parametrize("is_log", [False, True])
 def test_softmax(columns, is_log):
     # over wide rows it is exp(x - log(total)), which in exact mode is not exp(x) / total
@@ -58,7 +58,7 @@ def test_gradient_of_softmax(columns):
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("columns", [70, pytest.param(33001, marks=pytest.mark.full)])
+@pytest.mark.parametrize("columns", [70, pytest.param(131101, marks=pytest.mark.full)])
 def test_rms_norm(columns, dtype):
     assert_same(
         lambda x, weight, y: tk.rms_norm(x, weight, eps=1e-3, out=y),
@@ -67,7 +67,7 @@ def test_rms_norm(columns, dtype):
     )
 
 
-@pytest.mark.parametrize("columns", [70, pytest.param(33001, marks=pytest.mark.full)])
+@pytest.mark.parametrize("columns", [70, pytest.param(131101, marks=pytest.mark.full)])
 def test_layer_norm(columns):
     assert_same(
         lambda x, weight, bias, y: tk.layer_norm(x, weight, bias, eps=1e-3, out=y),

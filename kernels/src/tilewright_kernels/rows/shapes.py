@@ -14,6 +14,8 @@ from tilewright_kernels.operations.devices import device_of
 
 #: Rows of more columns are taken in blocks, in several passes.
 MAX_WHOLE_ROW = 32768
+#: The same on a CPU, whose second-level cache holds such a row.
+MAX_WHOLE_ROW_ON_CPU = 131072
 #: The block of columns in which longer rows are taken.
 _WIDE_BLOCK = 8192
 #: Elements of the tile of several short rows on a GPU.
@@ -64,7 +66,7 @@ class RowBlocks:
 
 def row_blocks(n_columns: int, array: Any) -> RowBlocks:
     """Return the tile for rows of ``n_columns`` on the device of an array."""
-    if n_columns > MAX_WHOLE_ROW:
+    if n_columns > (MAX_WHOLE_ROW if is_on_gpu(array) else MAX_WHOLE_ROW_ON_CPU):
         return RowBlocks(1, _WIDE_BLOCK, True, 16)
     block = tw.next_power_of_2(max(n_columns, 1))
     rows = max(_SHORT_TILE // block, 1) if block < 1024 and is_on_gpu(array) else 1
