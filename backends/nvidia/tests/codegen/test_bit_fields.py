@@ -1,4 +1,4 @@
-"""Bit fields of 32-bit words that become f32: the instructions that are written for them, run in
+"""Bit fields of 32-bit words that become floats: the instructions that are written for them, run in
 NumPy."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -31,7 +32,7 @@ def bit_field_less(x, z, SHIFT: tl.constexpr, MASK: tl.constexpr, OFFSET: tl.con
     tl.store(z + word, (((tl.load(x + word) >> SHIFT) & MASK) - OFFSET).to(tl.float32))
 
 
-def stored(text: str, words: Any) -> Any:
+def stored(text: str, words: Any, short: Any = np.float16) -> Any:
     """Run the straight-line PTX of a thread that loads one word and stores one number, for each of
     some words."""
     registers: dict[str, Any] = {}
@@ -49,12 +50,42 @@ def stored(text: str, words: Any) -> Any:
     def half(name: str) -> Any:
         return (value(name) & 0xFFFF).astype(np.uint16).view(np.float16).astype(np.float64)
 
+    def pair(kind: Any, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Compute in both halves of registers, whose bits are numbers of ``kind``."""
+
+        def computed(*names: str) -> Any:
+            halves = [
+                compute(
+                    *(
+                        (value(name) >> at).astype(np.uint16).view(kind).astype(np.float64)
+                        for name in names
+                    )
+                )
+                .astype(kind)
+                .view(np.uint16)
+                .astype(np.uint32)
+                for at in (np.uint32(0), np.uint32(16))
+            ]
+            return halves[0] | halves[1] << np.uint32(16)
+
+        return computed
+
+    def added(a: Any, b: Any) -> Any:
+        return a + b
+
+    def fused(a: Any, b: Any, c: Any) -> Any:
+        return a * b + c
+
     results: dict[str, Callable[..., Any]] = {
         "mov.b32": value,
         "mov.b16": value,
         "cvt.u16.u32": value,
         "add.rn.f16": lambda a, b: shortened(half(a) + half(b)),
         "fma.rn.f16": lambda a, b, c: shortened(half(a) * half(b) + half(c)),
+        "add.rn.f16x2": pair(np.float16, added),
+        "fma.rn.f16x2": pair(np.float16, fused),
+        "add.rn.bf16x2": pair(ml_dtypes.bfloat16, added),
+        "fma.rn.bf16x2": pair(ml_dtypes.bfloat16, fused),
         "cvt.rn.f16.f32": lambda a: shortened(number(a)),
         "and.b32": lambda a, b: value(a) & value(b),
         "or.b32": lambda a, b: value(a) | value(b),
@@ -74,13 +105,18 @@ def stored(text: str, words: Any) -> Any:
     }
     for line in text.splitlines():
         name, _, rest = line.strip().removesuffix(";").partition(" ")
-        operands = [operand.strip() for operand in rest.split(",")]
-        if name == "ld.global.b32":
+        rest = rest.strip()
+        operands = [operand.strip(" {}") for operand in rest.split(",")]
+        if name == "mov.b32" and rest.startswith("{"):
+            low, high, source = operands
+            registers[low], registers[high] = value(source), value(source) >> np.uint32(16)
+        elif name == "ld.global.b32":
             registers[operands[0]] = words
         elif name == "st.global.b32":
             return value(operands[1]).view(np.float32)
         elif name == "st.global.b16":
-            return half(operands[1]).astype(np.float32)
+            bits = value(operands[1]).astype(np.uint16)
+            return bits.view(short).astype(np.float32)
         elif name in results and all(
             operand in registers or not operand.startswith("%") for operand in operands[1:]
         ):
@@ -134,8 +170,42 @@ def test_fields_become_f16_without_f32(ptx: Ptx, bits: int) -> None:
             np.testing.assert_array_equal(stored(text, _WORDS).view(np.uint32), rounded(expected))
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 7])
+def test_fields_become_bf16_without_f32(ptx: Ptx, bits: int) -> None:
+    for shift in (0, bits, 16 - bits, 16, 32 - bits):
+        for offset in (-(1 << bits - 1), 0, 128):
+            constants = {"SHIFT": shift, "MASK": (1 << bits) - 1, "OFFSET": offset}
+            text = ptx(bit_field, {"x": "*i32", "z": "*bf16"}, constants=constants, num_warps=1)
+            assert not re.search(r"cvt\.rn", text)
+            expected = (_WORDS >> np.uint32(shift) & np.uint32((1 << bits) - 1)).astype(
+                np.int64
+            ) + offset
+            found = stored(text, _WORDS, ml_dtypes.bfloat16)
+            np.testing.assert_array_equal(found, expected.astype(np.float32))
+
+
+@tw.jit
+def interleaved_fields(x, z, TYPE: tl.constexpr):
+    word, place = tl.arange(0, 32), tl.arange(0, 8)
+    q = (tl.load(x + word)[:, None] >> (4 * (place // 2) + 16 * (place % 2))[None, :]) & 15
+    tl.store(z + word[:, None] * 8 + place[None, :], (q - 8).to(TYPE))
+
+
+@pytest.mark.parametrize(("type_", "shifts"), [("fp16", 1), ("bf16", 3)])
+def test_neighbours_16_bits_apart_are_converted_together(ptx: Ptx, type_: str, shifts: int) -> None:
+    constants = {"TYPE": tl.float16 if type_ == "fp16" else tl.bfloat16}
+    text = ptx(
+        interleaved_fields, {"x": "*i32", "z": f"*{type_}"}, constants=constants, num_warps=1
+    )
+    kind = "f16x2" if type_ == "fp16" else "bf16x2"
+    assert len(re.findall(r"lop3\.b32", text)) == 4
+    assert len(re.findall(rf"(add|fma)\.rn\.{kind}", text)) == 4
+    assert len(re.findall(r"shr\.u32 \t%r\d+, %r\d+, (4|8|12);", text)) == shifts
+    assert not re.search(r"prmt|cvt|mov\.b32 \t\{", text)
+
+
 @pytest.mark.parametrize(
-    ("result", "mask", "offset"), [("bf16", 15, -8), ("f16", 2047, 0), ("f16", 15, 1025)]
+    ("result", "mask", "offset"), [("bf16", 255, -8), ("f16", 2047, 0), ("f16", 15, 1025)]
 )
 def test_other_short_floats_are_rounded_from_f32(
     ptx: Ptx, result: str, mask: int, offset: int

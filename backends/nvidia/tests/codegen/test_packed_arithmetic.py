@@ -135,8 +135,8 @@ def test_neighbours_are_rounded_to_fp8_together(ptx: Ptx, type_: str, width: int
 
 @pytest.mark.parametrize("source", ["i32", "i16"])
 def test_small_integers_become_bf16_by_pairs(ptx: Ptx, source: str) -> None:
-    """Four bits of a packed number as bf16: by way of f32, two of which one instruction rounds to a
-    word; nothing is rounded by integer arithmetic."""
+    """Four bits of a packed number as bf16: by packed additions, or by way of f32, two of which one
+    instruction rounds to a word; nothing is rounded by integer arithmetic."""
 
     def kernel(x: Any, z: Any, BLOCK: tl.constexpr) -> None:
         at = tl.arange(0, BLOCK)
@@ -148,8 +148,12 @@ def test_small_integers_become_bf16_by_pairs(ptx: Ptx, source: str) -> None:
         "sm_90a",
         constants={"BLOCK": 512},
     )
-    assert len(re.findall(r"cvt\.rn\.bf16x2\.f32", text)) == 2 and "32767" not in text
-    assert len(re.findall(r"cvt\.rn\.f32\.[us]16" if source == "i16" else r"lop3\.b32", text)) == 4
+    if source == "i32":
+        assert len(re.findall(r"lop3\.b32", text)) == len(re.findall("add.rn.bf16x2", text)) == 4
+        assert "cvt" not in text
+    else:
+        assert len(re.findall(r"cvt\.rn\.f32\.[us]16", text)) == 4
+        assert len(re.findall(r"cvt\.rn\.bf16x2\.f32", text)) == 2 and "32767" not in text
 
 
 def test_bf16_numbers_become_f32_in_one_instruction(ptx: Ptx) -> None:

@@ -59,7 +59,7 @@ class PtxArithmetic(Arithmetic):
         words = words_in(context.writer)
         if source in (I32, U32) and result in (F32, F16, BF16):
             fields, w = kernel_state(context.writer).bit_fields, context.writer
-            field = None if result is BF16 else fields.converted(w, words, operand, result)
+            field = fields.converted(w, words, operand, result)
             if field is None and result is not F32:
                 single = fields.converted(w, words, operand, F32)
                 field = None if single is None else emit_cast(context, single, F32, result, 0)
