@@ -65,6 +65,11 @@ def device_of(array: Any) -> Device:
     return _jax_device()
 
 
+def host_device(array: Any) -> Device | None:
+    """Return the device that kernels on an array in the host's memory run on; None for others."""
+    return None if getattr(array, "is_cuda", False) else _of_the_host()
+
+
 def _of_the_host() -> Device:
     choice = backend_choice.current.get() or backend_choice.environment_choice()
     if choice is None or not choice.name:

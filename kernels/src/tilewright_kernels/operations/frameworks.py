@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,6 +47,9 @@ class Framework(Protocol):
 
     def memory(self, array: Any) -> tuple[int, int]:
         """Return the addresses of the memory that an array is a view of: first, and past it."""
+
+    def address(self, array: Any) -> int:
+        """Return the address of the first element."""
 
     def mark_changed(self, arrays: Sequence[Any]) -> None:
         """Tell the framework that a kernel has changed arrays."""
@@ -102,6 +105,10 @@ class NumPyFramework:
             array = array.base
         return np.lib.array_utils.byte_bounds(array)
 
+    def address(self, array: Any) -> int:
+        """Return the address of the first element."""
+        return int(array.__array_interface__["data"][0])
+
     def mark_changed(self, arrays: Sequence[Any]) -> None:
         """Do nothing: NumPy does not track changes."""
 
@@ -156,6 +163,10 @@ class TorchFramework:
         storage = array.untyped_storage()
         first = storage.data_ptr()
         return first, first + storage.nbytes()
+
+    def address(self, array: Any) -> int:
+        """Return the address of the first element."""
+        return int(array.data_ptr())
 
     def mark_changed(self, arrays: Sequence[Any]) -> None:
         """Count a change, by which autograd finds saved tensors that are no longer what was saved.
@@ -217,6 +228,26 @@ class JaxFramework:
 NUMPY, TORCH, JAX = NumPyFramework(), TorchFramework(), JaxFramework()
 
 
+def _numpy_signature(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.strides, array.dtype, array.__array_interface__["data"][0]
+
+
+def _torch_signature(array: Any) -> tuple[Any, ...]:
+    return (
+        array.shape,
+        array.stride(),
+        array.dtype,
+        array.device,
+        array.requires_grad,
+        array.data_ptr(),
+    )
+
+
+#: Exact type of an array -> all that launches depend on about one, last the address of its first
+#: element. Subclasses of tensors are not among them, for they may stand for anything.
+SIGNATURES: dict[type, Callable[[Any], tuple[Any, ...]]] = {np.ndarray: _numpy_signature}
+
+
 def framework_of(array: Any) -> Any:
     """Return the framework that an array is of: :data:`NUMPY`, :data:`TORCH` or :data:`JAX`.
 
@@ -227,6 +258,8 @@ def framework_of(array: Any) -> Any:
         return NUMPY
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
+        if torch.Tensor not in SIGNATURES and not torch.compiler.is_compiling():
+            SIGNATURES.update(dict.fromkeys((torch.Tensor, torch.nn.Parameter), _torch_signature))
         return TORCH
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from tilewright.errors import BackendError
 from tilewright_kernels.operations.defaults import DEFAULTS, OPTIONS
+from tilewright_kernels.operations.devices import host_device
 from tilewright_kernels.operations.frameworks import NUMPY, TORCH, dtype_name, framework_of
 from tilewright_kernels.operations.launcher import DirectLauncher, Launcher, plan_launchers
 from tilewright_kernels.operations.parameters import (
@@ -18,6 +21,12 @@ from tilewright_kernels.operations.parameters import (
     Function,
     Parameter,
     parameters_of,
+)
+from tilewright_kernels.operations.prepared_calls import (
+    PreparedCall,
+    PreparedCalls,
+    PreparingLauncher,
+    call_key,
 )
 from tilewright_kernels.operations.results import described, memory_for, stored, unpacked
 from tilewright_kernels.operations.specialization import without_parameters
@@ -72,6 +81,7 @@ class Operation:
         self.saved: tuple[str, ...] = ()
         self.gradients: Callable[..., Mapping[str, Any]] | None = None
         self._specialized: dict[Any, Operation] = {}
+        self._by_functions: dict[tuple[Any, ...], Operation] = {}
         self._signature = inspect.Signature(
             [
                 inspect.Parameter(
@@ -82,7 +92,10 @@ class Operation:
         )
         self._count = len(self.parameters)
         self.array_positions = self._positions(lambda each: each.kind in (Array, Arrays))
+        self._others = self._positions(lambda each: each.kind not in (Array, Arrays))
+        self.prepared = PreparedCalls()
         self._functions = self._positions(lambda each: each.kind is Function)
+        self._no_functions = self._positions(lambda each: each.kind is not Function)
         self._settings = self._positions(lambda each: each.kind is DType or _is_option(each))
         self._has_lists = any(each.kind is Arrays for each in self.parameters)
         self._returned = [
@@ -135,6 +148,10 @@ class Operation:
             arguments = self._bound(arguments, keywords)
         if self._settings:
             arguments = self._normalized(arguments)
+        key = None if torch_observes_calls() else self.key(arguments, out, with_residuals=False)
+        prepared = None if key is None else self.prepared.get(key)
+        if prepared is not None and not (prepared.wants_gradient and torch_wants_gradients()):
+            return unpacked(self.repeated(prepared, arguments, out, with_residuals=False))
         arrays = self.arrays(arguments)
         framework = self._framework(arrays)
         if DEFAULTS.references:
@@ -143,15 +160,19 @@ class Operation:
         if framework is TORCH:
             from tilewright_kernels.operations import torch_library
 
-            if torch_library.is_compiling():
+            if torch_is_compiling():
                 return torch_library.call_of_operator(self, arguments, out)
             if self._functions:
                 operation, arguments = self.split(arguments)
-            return torch_library.call(operation, arguments, arrays, out)
+            return torch_library.call(operation, arguments, arrays, out, self.store(key))
         if self._functions:
             operation, arguments = self.split(arguments)
         if framework is NUMPY:
-            return unpacked(operation.launched(framework, arguments, out, with_residuals=False))
+            return unpacked(
+                operation.launched(
+                    framework, arguments, out, with_residuals=False, store=self.store(key)
+                )
+            )
         from tilewright_kernels.operations import jax_functions
 
         return unpacked(jax_functions.call(operation, arguments, out))
@@ -168,10 +189,13 @@ class Operation:
         """Return the operation without the functions among all its arguments, and the others."""
         if not self._functions:
             return self, arguments
-        functions = {self.parameters[each].name: arguments[each] for each in self._functions}
-        return self.specialized(**functions), tuple(
-            value for position, value in enumerate(arguments) if position not in self._functions
-        )
+        functions = tuple([arguments[each] for each in self._functions])
+        operation = self._by_functions.get(functions)
+        if operation is None:
+            names = [self.parameters[each].name for each in self._functions]
+            operation = self.specialized(**dict(zip(names, functions, strict=True)))
+            self._by_functions[functions] = operation
+        return operation, tuple([arguments[each] for each in self._no_functions])
 
     def operator_name(self, *functions: Any) -> str:
         """Return the name of the operator of PyTorch, which is defined at the first call.
@@ -216,50 +240,112 @@ class Operation:
         *,
         with_residuals: bool,
         run: Launcher | None = None,
+        store: Callable[[PreparedCall | None], None] | None = None,
     ) -> tuple[Any, ...]:
         """Launch on memory, and return the results: all of them, or without the residuals.
 
         Args:
             run: launches the kernels; at once if None.
+            store: takes the prepared call, or None if it cannot be repeated.
         """
-        arrays = self.arrays(arguments)
-        first = arrays[0]
-        device = first.device
-        for each in arrays:
-            if each.device != device:
-                raise ValueError(
-                    f"{self.name}: {self._name_of(each, arguments)} is on {each.device}, and the "
-                    f"first array on {device}: move the arguments to one device"
-                )
+        self._check_devices(arguments)
+        first = self.first_array(arguments)
         made = self.shapes(described, *arguments)
-        given: list[Any] | None = None
-        if out is None:
-            omitted = () if with_residuals else self.residuals
-            results = [
-                None if each is None or name in omitted else framework.empty(*each, first)
-                for name, each in zip(self.results, made, strict=True)
-            ]
-        else:
-            given, results = memory_for(self, framework, made, out, first)
-        if run is None:
-            launchers = plan_launchers.get()
-            run = (
-                DirectLauncher(framework, first)
-                if launchers is None
-                else launchers.launcher(framework, first, results)
-            )
+        omitted = () if with_residuals else self.residuals
+        made = [
+            None if name in omitted else each for name, each in zip(self.results, made, strict=True)
+        ]
+        given, results = self._memory(framework, made, out, first)
+        launchers = plan_launchers.get()
+        recording = None
+        if run is None and launchers is not None:
+            run = launchers.launcher(framework, first, results)
+        elif run is None and store is not None:
+            run = recording = PreparingLauncher(framework, [*results, *arguments], first)
+        elif run is None:
+            run = DirectLauncher(framework, first)
         try:
             self.launch(run, *results, *arguments)
         except BackendError as error:
-            raise BackendError(
-                f"{self.name}: {error}. `with tilewright_kernels.use_references():` computes by "
-                "formulas in the array library instead"
-            ) from error
+            raise self._named(error) from error
+        if recording is not None and store is not None:
+            store(recording.prepared(made))
+        return self._returned_results(framework, results, given, arguments, with_residuals)
+
+    def repeated(
+        self, prepared: PreparedCall, arguments: Sequence[Any], out: Any, *, with_residuals: bool
+    ) -> tuple[Any, ...]:
+        """Launch what was launched for arguments of the same key, and return the results."""
+        framework, first = prepared.framework, self.first_array(arguments)
+        given, results = self._memory(framework, prepared.made, out, first)
+        values = [*results, *[arguments[each] for each in self._no_functions]]
+        try:
+            prepared.launch(values, first)
+        except BackendError as error:
+            raise self._named(error) from error
+        return self._returned_results(framework, results, given, arguments, with_residuals)
+
+    def _memory(
+        self, framework: Any, made: Sequence[Any], out: Any, first: Any
+    ) -> tuple[list[Any] | None, list[Any]]:
+        """Return the arrays of ``out`` if it is given, and the memory of results."""
+        if out is not None:
+            return memory_for(self, framework, made, out, first)
+        return None, [None if each is None else framework.empty(*each, first) for each in made]
+
+    def _returned_results(
+        self,
+        framework: Any,
+        results: list[Any],
+        given: list[Any] | None,
+        arguments: Sequence[Any],
+        with_residuals: bool,
+    ) -> tuple[Any, ...]:
+        """Store results to ``out`` where they are elsewhere, and return them."""
         if given is not None:
             results = stored(framework, results, given)
         if self._mutated:
             framework.mark_changed(self.mutated_arrays(arguments))
         return tuple(results) if with_residuals else self.without_residuals(results)
+
+    def key(self, arguments: Sequence[Any], out: Any, *, with_residuals: bool) -> Any:
+        """Return the key of a call in :attr:`prepared`; None for calls that are not prepared."""
+        if self._has_lists or plan_launchers.get() is not None or DEFAULTS.references:
+            return None
+        arrays = [arguments[each] for each in self.array_positions]
+        if out is not None:
+            arrays += out if isinstance(out, (tuple, list)) else (out,)
+        others = (with_residuals, *[arguments[each] for each in self._others])
+        key = call_key(arrays, others)
+        return key if key is None else (key, host_device(self.first_array(arguments)))
+
+    def store(self, key: Any) -> Callable[[PreparedCall | None], None] | None:
+        """Return the function that remembers a call; None if it is known, or has no key."""
+        if key is None or self.prepared.is_known(key):
+            return None
+        return functools.partial(self.prepared.store, key)
+
+    def _named(self, error: BackendError) -> BackendError:
+        """Return an error of a launch with the operation's name, and what to do."""
+        return BackendError(
+            f"{self.name}: {error}. `with tilewright_kernels.use_references():` computes by "
+            "formulas in the array library instead"
+        )
+
+    def _check_devices(self, arguments: Sequence[Any]) -> None:
+        """Check that all arrays are on one device.
+
+        Raises:
+            ValueError: they are not.
+        """
+        arrays = self.arrays(arguments)
+        first = arrays[0]
+        for each in arrays:
+            if each.device != first.device:
+                raise ValueError(
+                    f"{self.name}: {self._name_of(each, arguments)} is on {each.device}, and the "
+                    f"first array on {first.device}: move the arguments to one device"
+                )
 
     def without_residuals(self, results: Sequence[Any]) -> tuple[Any, ...]:
         """Return the results that callers get."""
@@ -391,6 +477,27 @@ class Operation:
 
 def _is_option(parameter: Parameter) -> bool:
     return parameter.name in OPTIONS and parameter.kind is bool and parameter.is_optional
+
+
+def torch_is_compiling() -> bool:
+    """Return whether ``torch.compile`` or ``torch.export`` traces the caller."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
+
+
+def torch_observes_calls() -> bool:
+    """Return whether something traces, records or transforms PyTorch's operators."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def torch_wants_gradients() -> bool:
+    """Return whether autograd records operators on tensors that require gradients."""
+    return bool(sys.modules["torch"].is_grad_enabled())
 
 
 def _flat(value: Any) -> Sequence[Any]:

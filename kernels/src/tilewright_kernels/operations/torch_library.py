@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,11 +23,18 @@ _operators: dict[Operation, str] = {}
 _names: set[str] = set()
 
 
-def call(operation: Operation, arguments: tuple[Any, ...], tensors: Sequence[Any], out: Any) -> Any:
+def call(
+    operation: Operation,
+    arguments: tuple[Any, ...],
+    tensors: Sequence[Any],
+    out: Any,
+    store: Callable[[Any], None] | None,
+) -> Any:
     """Compute what callers of an operation get, on tensors.
 
     Args:
         tensors: those among the arguments.
+        store: takes the launches, to repeat them; see :meth:`.Operation.launched`.
 
     Raises:
         RuntimeError: ``out`` is given where a gradient is wanted, or the operation changes a tensor
@@ -42,7 +49,7 @@ def call(operation: Operation, arguments: tuple[Any, ...], tensors: Sequence[Any
                 break
     if wants_gradient or _is_observed(tensors):
         return call_of_operator(operation, arguments, out)
-    return unpacked(operation.launched(TORCH, arguments, out, with_residuals=False))
+    return unpacked(operation.launched(TORCH, arguments, out, with_residuals=False, store=store))
 
 
 def call_of_operator(operation: Operation, arguments: tuple[Any, ...], out: Any) -> Any:
@@ -99,12 +106,6 @@ def _is_observed(tensors: Sequence[Any]) -> bool:
         if kind is not torch.Tensor and kind is not torch.nn.Parameter:
             return True
     return False
-
-
-def is_compiling() -> bool:
-    """Return whether ``torch.compile`` or ``torch.export`` traces the caller."""
-    found: bool = torch.compiler.is_compiling()
-    return found
 
 
 def operator_of(operation: Operation) -> Any:
@@ -174,7 +175,14 @@ def _free_name(name: str) -> str:
 
 
 def _launch(operation: Operation, *arguments: Any) -> Any:
-    found = operation.launched(TORCH, arguments, None, with_residuals=True)
+    key = operation.key(arguments, None, with_residuals=True)
+    prepared = None if key is None else operation.prepared.get(key)
+    if prepared is not None:
+        found = operation.repeated(prepared, arguments, None, with_residuals=True)
+    else:
+        found = operation.launched(
+            TORCH, arguments, None, with_residuals=True, store=operation.store(key)
+        )
     first = operation.first_array(arguments)
     return unpacked(tuple(_placeholder(first) if each is None else each for each in found))
 
