@@ -2,7 +2,7 @@
 
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
-and ``drawings`` for pictures."""
+``drawings`` for pictures, and ``gallery_pages`` for the gallery."""
 
 from __future__ import annotations
 
@@ -150,6 +150,7 @@ def on_files(files: Any, config: Any) -> Any:
     sys.path.insert(0, str(Path(__file__).parent))
     try:
         from drawings.pictures import pictures
+        from gallery_pages import gallery
         from reference_pages.pages import pages
     finally:
         sys.path.pop(0)
@@ -158,6 +159,6 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
-    for path, drawing in pictures().items():
-        files.append(File.generated(config, path, content=drawing))
+    for path, content in {**pictures(), **gallery.files()}.items():
+        files.append(File.generated(config, path, content=content))
     return files

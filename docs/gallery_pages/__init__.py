@@ -1,0 +1,1 @@
+"""The gallery: programs of ``examples/gallery`` with their pictures."""
