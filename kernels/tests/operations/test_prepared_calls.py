@@ -8,6 +8,7 @@ import pytest
 
 import tilewright_kernels as tk
 from tilewright_kernels.linear.matmul import MATMUL
+from tilewright_kernels.operations.block_rules import RULES, trying
 from tilewright_kernels.operations.prepared_calls import call_key
 from tilewright_kernels.rows.rms_norm import RMS_NORM
 
@@ -142,6 +143,18 @@ def test_plans_and_references_are_no_prepared_calls():
         assert torch.equal(tk.rms_norm(x, weight), tk.rms_norm_reference(x, weight))
     x.copy_(tensor(3, 32))
     torch.testing.assert_close(plan.run(), norm(x, weight), rtol=1e-5, atol=1e-5)
+
+
+def test_tuners_and_new_records_choose_other_blocks():
+    a, b = tensor(20, 96), tensor(96, 24)
+    for _ in range(3):
+        tk.matmul(a, b)
+    with trying("matmul") as trial:
+        tk.matmul(a, b)
+    assert trial.calls
+    count = len(MATMUL.prepared)
+    RULES["matmul"].forget()
+    assert (count, len(MATMUL.prepared)) == (1, 0)
 
 
 def test_no_array_is_kept():

@@ -12,6 +12,7 @@ from typing import Any
 
 import tilewright as tw
 from tilewright_kernels.operations.devices import Device
+from tilewright_kernels.operations.prepared_calls import PreparedCalls
 
 
 @dataclass
@@ -67,6 +68,7 @@ class BlockRule:
     def forget(self) -> None:
         """Look for records again at the next call."""
         self._refined.cache_clear()
+        PreparedCalls.forget()
 
     def key(self, arguments: Mapping[str, Any]) -> str:
         """Return the text of arguments in a file of records."""
@@ -97,6 +99,11 @@ class BlockRule:
 def block_rule(name: str, *, rounded: Sequence[str] = ()) -> Callable[[Any], BlockRule]:
     """Decorate a function that chooses blocks; arguments as of :class:`BlockRule`."""
     return lambda choose: BlockRule(name, choose, rounded)
+
+
+def is_trying() -> bool:
+    """Return whether calls are within a ``with`` block of :func:`trying`."""
+    return _trial.get() is not None
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.errors import BackendError
+from tilewright_kernels.operations.block_rules import is_trying
 from tilewright_kernels.operations.defaults import DEFAULTS, OPTIONS
 from tilewright_kernels.operations.devices import host_device
 from tilewright_kernels.operations.frameworks import NUMPY, TORCH, dtype_name, framework_of
@@ -310,7 +311,12 @@ class Operation:
 
     def key(self, arguments: Sequence[Any], out: Any, *, with_residuals: bool) -> Any:
         """Return the key of a call in :attr:`prepared`; None for calls that are not prepared."""
-        if self._has_lists or plan_launchers.get() is not None or DEFAULTS.references:
+        if (
+            self._has_lists
+            or plan_launchers.get() is not None
+            or DEFAULTS.references
+            or is_trying()
+        ):
             return None
         arrays = [arguments[each] for each in self.array_positions]
         if out is not None:

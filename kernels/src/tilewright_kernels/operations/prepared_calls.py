@@ -199,6 +199,9 @@ class PreparedCalls:
         self.get = self._calls.get
         self._all.add(self)
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     def is_known(self, key: Any) -> bool:
         """Return whether a call of a kind was recorded, and found to be repeatable or not."""
         return key in self._calls
