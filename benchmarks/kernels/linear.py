@@ -20,10 +20,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from device_times import DeviceTimer
+from results import Result, Results
 
 import tilewright_kernels as tk
 
@@ -255,7 +257,7 @@ def has_same_bits(case: Case, first: torch.Tensor) -> bool:
     return True
 
 
-def measure(case: Case, device: str) -> tuple[bool, float | None]:
+def measure(case: Case, device: str, results: Results) -> tuple[bool, float | None]:
     """Print a line; return whether the result is right, and the rival's time by ours."""
     result = case.call()
     expected = case.expected()
@@ -280,6 +282,18 @@ def measure(case: Case, device: str) -> tuple[bool, float | None]:
             bound = max(case.operations / rates[0] / case.speed, case.moved / rates[1])
             roof = f"{bound / ours:6.1%} of the roof  "
     is_right = wrong <= case.tolerance and same
+    results.add(
+        Result(
+            "linear",
+            case.name,
+            ours,
+            case.moved,
+            case.operations,
+            {"torch": times["rival"]} if "rival" in times else {},
+            wrong,
+            same,
+        )
+    )
     print(
         f"{case.name:48s} {ours * 1e6:9.1f} us  {case.operations / ours / 1e12:8.2f} TFLOP/s  "
         f"{case.moved / ours / 1e12:6.3f} TB/s  {roof}"
@@ -314,17 +328,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="the beginnings of cases' names; all by default")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--json", type=Path, help="the file for results")
     options = parser.parse_args()
     if options.device == "cpu":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         torch.set_num_threads(1)
-    ratios, is_right = [], True
+    ratios, is_right, results = [], True, Results()
     for make in gpu_cases() if options.device == "cuda" else cpu_cases():
         case = make()
         if options.names and not any(case.name.startswith(each) for each in options.names):
             continue
         try:
-            right, ratio = measure(case, options.device)
+            right, ratio = measure(case, options.device, results)
         except Exception as error:
             print(f"{case.name}: FAILED: {type(error).__name__}: {str(error)[:300]}", flush=True)
             right, ratio = False, None
@@ -335,6 +350,8 @@ def main() -> None:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"geometric mean {mean:.3f}, least {min(ratios):.3f}")
     host_time(options.device)
+    if options.json:
+        results.write(options.json, options.device)
     sys.exit(0 if is_right else 1)
 
 

@@ -20,10 +20,12 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from linear import ROOFS, cpu_times, gpu_times
+from results import Result, Results
 
 import tilewright_kernels as tk
 
@@ -295,7 +297,7 @@ def cases(device: str) -> Iterator[Callable[[], Case]]:
         yield lambda: expert_case(256, 2, 8, 128, 128, device, torch.float32)
 
 
-def measure(case: Case, device: str) -> tuple[bool, float]:
+def measure(case: Case, device: str, results: Results) -> tuple[bool, float]:
     """Print a line; return whether the result is right, and the rival's time by ours."""
     result = case.call()
     expected = (case.expected or case.rival)()
@@ -314,6 +316,8 @@ def measure(case: Case, device: str) -> tuple[bool, float]:
         name = torch.cuda.get_device_name()
         rate = next((rates[1] for key, rates in ROOFS.items() if key in name), None)
         roof = f"{case.moved / rate / ours:6.1%} of the roof  " if rate else ""
+    rivals = {"torch": times["rival"]}
+    results.add(Result("others", case.name, ours, case.moved, None, rivals, wrong, same))
     print(
         f"{case.name:52s} {ours * 1e6:9.1f} us  {case.moved / ours / 1e12:6.3f} TB/s  {roof}"
         f"rival/ours {ratio:6.3f}  error {wrong:.1e}  {'same bits' if same else 'BITS DIFFER'}"
@@ -327,18 +331,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", help="the beginnings of cases' names; all by default")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--json", type=Path, help="the file for results")
     options = parser.parse_args()
     if options.device == "cpu":
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         torch.set_num_threads(1)
     torch.manual_seed(0)
-    ratios, is_right = [], True
+    ratios, is_right, results = [], True, Results()
     for make in cases(options.device):
         case = make()
         if options.names and not any(case.name.startswith(each) for each in options.names):
             continue
         try:
-            right, ratio = measure(case, options.device)
+            right, ratio = measure(case, options.device, results)
         except Exception as error:
             print(f"{case.name}: FAILED: {type(error).__name__}: {str(error)[:300]}", flush=True)
             is_right = False
@@ -348,6 +353,8 @@ def main() -> None:
     if ratios:
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"geometric mean {mean:.3f}, least {min(ratios):.3f}")
+    if options.json:
+        results.write(options.json, options.device)
     sys.exit(0 if is_right else 1)
 
 

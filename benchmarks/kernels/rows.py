@@ -21,10 +21,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from device_times import DeviceTimer
+from results import Result, Results
 from row_cases import Case, Cases, liger
 
 Call = Callable[[], Any]
@@ -119,7 +121,9 @@ def chunked_errors(case: Case, y: torch.Tensor, dy: torch.Tensor) -> tuple[float
     return abs(float(y.detach()) - total) / abs(total), difference / largest
 
 
-def measure(case: Case, device: str, roof: float | None, *, compiled: bool) -> bool:
+def measure(
+    case: Case, device: str, roof: float | None, results: Results, *, compiled: bool
+) -> bool:
     """Measure a case, print its lines, and return whether it is right."""
     leaves = differentiable(case)
     y = case.function(*case.inputs)
@@ -177,6 +181,8 @@ def measure(case: Case, device: str, roof: float | None, *, compiled: bool) -> b
         total += ours
         if case.operations:
             rate = f"{case.operations / total / 1e12:6.1f} TFLOP/s"
+        case_name = f"{case.name} {label}"
+        results.add(Result("rows", case_name, ours, moved, None, times, error, same))
         print(
             f"{case.name:34} {label:8} {ours * 1e6:9.1f} us {rate}  {ratios:36} "
             f"error {error:.1e}{'' if is_close else ' WRONG'} "
@@ -192,8 +198,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--compile", action="store_true", help="torch.compile as a rival")
+    parser.add_argument("--json", type=Path, help="the file for results")
     options = parser.parse_args()
-    roof = None
+    roof, results = None, Results()
     if options.device == "cpu":
         torch.set_num_threads(1)
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -207,13 +214,15 @@ def main() -> int:
         if options.names and name.split()[0] not in options.names:
             continue
         try:
-            is_right = measure(make(), options.device, roof, compiled=options.compile)
+            is_right = measure(make(), options.device, roof, results, compiled=options.compile)
         except Exception as error:
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
             is_right = False
         wrong += not is_right
         if options.device == "cuda":
             torch.cuda.empty_cache()
+    if options.json:
+        results.write(options.json, options.device)
     print("all right" if not wrong else f"{wrong} cases WRONG")
     return int(wrong > 0)
 
