@@ -13,8 +13,8 @@ from checks import (
 import tilewright_kernels as tk
 from tilewright_kernels.rows.rms_norm import ADD_RMS_NORM, RMS_NORM, RMS_NORM_BACKWARD
 
-#: The last is longer than a whole row's tile.
-SHAPES = [(1, 1), (2, 5, 1000), (0, 16), (2, 131101)]
+#: The last is longer than a whole row's tile; a program takes several rows of the third in turn.
+SHAPES = [(1, 1), (2, 5, 1000), (301, 33), (0, 16), (2, 131101)]
 
 
 def arrays(shape, has_weight=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
+from tilewright_kernels.rows.norm_gradients import launch_norm_backward
 from tilewright_kernels.rows.shapes import (
     check_weights,
     contiguous,
@@ -19,7 +19,6 @@ from tilewright_kernels.rows.shapes import (
     with_rows,
 )
 from tilewright_kernels.rows.tiles import column_indices, row_indices, row_sum, within
-from tilewright_kernels.rows.wide_norms import launch_wide_backward
 
 
 @tw.jit
@@ -99,25 +98,21 @@ def _shapes(make: Any, x: Any, weight: Any, bias: Any, eps: float) -> tuple[Any,
     return make(x.shape, x.dtype), make(rows, "float32"), make(rows, "float32")
 
 
-def _run(
+def _launch(
     run: Launcher,
-    kernel: Any,
-    x: Any,
-    weight: Any,
-    bias: Any,
     y: Any,
     mean: Any,
     rstd: Any,
-    eps: float,
-    **gradients: Any,
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
 ) -> None:
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
-    blocks = row_blocks(n_columns, x)
-    if not gradients:
-        blocks = blocks.holding_two_values()
+    blocks = row_blocks(n_columns, x).holding_two_values()
     run(
-        kernel,
+        layer_norm_kernel,
         blocks.grid(n_rows),
         x,
         contiguous(weight),
@@ -131,21 +126,7 @@ def _run(
         n_columns,
         eps,
         **blocks.constants,
-        **gradients,
     )
-
-
-def _launch(
-    run: Launcher,
-    y: Any,
-    mean: Any,
-    rstd: Any,
-    x: Array,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    eps: float = 1e-5,
-) -> None:
-    _run(run, layer_norm_kernel, x, weight, bias, y, mean, rstd, eps)
 
 
 LAYER_NORM = Operation(
@@ -156,18 +137,6 @@ LAYER_NORM = Operation(
     residuals=("mean", "rstd"),
     reference=layer_norm_reference,
 )
-
-
-@functools.cache
-def _adjoint(has_weight: bool, has_bias: bool) -> Any:
-    """Return the derived backward pass."""
-    return tw.vjp(
-        layer_norm_kernel,
-        outputs="y_ptr",
-        wrt=("x_ptr", *["weight_ptr"] * has_weight, *["bias_ptr"] * has_bias),
-        saved=("mean_ptr", "rstd_ptr"),
-        deterministic=True,
-    )
 
 
 def _backward_shapes(
@@ -197,17 +166,7 @@ def _backward_launch(
 ) -> None:
     d_weight = None if weight is None else d_weight
     d_bias = None if bias is None else d_bias
-    if x.shape[-1] > row_blocks(x.shape[-1], x).block:
-        launch_wide_backward(run, dx, d_weight, d_bias, dy, None, x, mean, rstd, weight, 0.0)
-        return
-    x, dy = contiguous(x), contiguous(dy)
-    gradients = {"d_y_ptr": dy, "d_x_ptr": dx}
-    if weight is not None:
-        gradients["d_weight_ptr"] = d_weight
-    if bias is not None:
-        gradients["d_bias_ptr"] = d_bias
-    adjoint = _adjoint(weight is not None, bias is not None)
-    _run(run, adjoint, x, weight, bias, dy, mean, rstd, eps, **gradients)
+    launch_norm_backward(run, dx, d_weight, d_bias, dy, None, x, mean, rstd, weight)
 
 
 LAYER_NORM_BACKWARD = Operation(

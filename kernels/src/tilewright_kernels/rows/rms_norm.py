@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
+from tilewright_kernels.rows.norm_gradients import launch_norm_backward
 from tilewright_kernels.rows.shapes import (
     check_weights,
     contiguous,
@@ -19,7 +19,6 @@ from tilewright_kernels.rows.shapes import (
     with_rows,
 )
 from tilewright_kernels.rows.tiles import column_indices, row_indices, row_sum, within
-from tilewright_kernels.rows.wide_norms import launch_wide_backward
 
 
 @tw.jit
@@ -128,7 +127,6 @@ def _add_shapes(make: Any, x: Any, residual: Any, weight: Any, *settings: Any) -
 
 def _run(
     run: Launcher,
-    kernel: Any,
     x: Any,
     residual: Any,
     weight: Any,
@@ -138,14 +136,13 @@ def _run(
     eps: float,
     offset: float,
     round_normalized: bool,
-    **gradients: Any,
 ) -> None:
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
     residual, residual_stride = (None, 0) if residual is None else with_rows(residual)
     blocks = row_blocks(n_columns, x)
     run(
-        kernel,
+        rms_norm_kernel,
         blocks.grid(n_rows),
         x,
         residual,
@@ -162,7 +159,6 @@ def _run(
         OFFSET=offset,
         ROUND=round_normalized,
         **blocks.constants,
-        **gradients,
     )
 
 
@@ -176,7 +172,7 @@ def _launch(
     offset: float = 0.0,
     round_normalized: bool = False,
 ) -> None:
-    _run(run, rms_norm_kernel, x, None, weight, y, None, rstd, eps, offset, round_normalized)
+    _run(run, x, None, weight, y, None, rstd, eps, offset, round_normalized)
 
 
 def _add_launch(
@@ -191,7 +187,7 @@ def _add_launch(
     offset: float = 0.0,
     round_normalized: bool = False,
 ) -> None:
-    _run(run, rms_norm_kernel, x, residual, weight, y, total, rstd, eps, offset, round_normalized)
+    _run(run, x, residual, weight, y, total, rstd, eps, offset, round_normalized)
 
 
 RMS_NORM = Operation(
@@ -205,18 +201,6 @@ ADD_RMS_NORM = Operation(
     residuals=("rstd",),
     reference=add_rms_norm_reference,
 )
-
-
-@functools.cache
-def _adjoint(has_weight: bool, has_sum: bool) -> Any:
-    """Return the derived backward pass, with a cotangent of the sum or none."""
-    return tw.vjp(
-        rms_norm_kernel,
-        outputs=("y_ptr", "sum_ptr") if has_sum else "y_ptr",
-        wrt=("x_ptr", "weight_ptr") if has_weight else "x_ptr",
-        saved="rstd_ptr",
-        deterministic=True,
-    )
 
 
 def _backward_shapes(
@@ -240,28 +224,19 @@ def _backward_launch(
     offset: float,
     round_normalized: bool,
 ) -> None:
-    if x.shape[-1] > row_blocks(x.shape[-1], x).block:
-        launch_wide_backward(run, dx, d_weight, None, dy, d_total, x, None, rstd, weight, offset)
-        return
-    x, dy = contiguous(x), contiguous(dy)
-    gradients = {"d_y_ptr": dy, "d_x_ptr": dx}
-    if weight is not None:
-        gradients["d_weight_ptr"] = d_weight
-    if d_total is not None:
-        d_total = gradients["d_sum_ptr"] = contiguous(d_total)
-    _run(
+    launch_norm_backward(
         run,
-        _adjoint(weight is not None, d_total is not None),
-        x,
+        dx,
+        d_weight,
         None,
-        weight,
         dy,
         d_total,
+        x,
+        None,
         rstd,
-        eps,
+        weight,
         offset,
         round_normalized,
-        **gradients,
     )
 
 

@@ -20,6 +20,8 @@ from tilewright_kernels.sampling.sort_kernels import (
 
 #: Elements of a row that a program sorts in registers.
 _WIDEST = 4096
+#: Elements of a block of a wider row, and of a block of a merge.
+_SORTED, _MERGED = 2048, 4096
 
 
 @dataclass(frozen=True)
@@ -131,23 +133,28 @@ def _sort_wide(
     descending: bool,
 ) -> None:
     """Sort blocks of rows, and merge two runs of a row at a time until there is one."""
-    n_columns, block = x.shape[-1], _WIDEST
-    constants: dict[str, Any] = {
-        "DESCENDING": descending,
-        "BLOCK": block,
-        "num_warps": _warps(block),
-    }
+    n_columns = x.shape[-1]
     runs = run.empty((n_rows, n_columns), "int64")
-    grid = (tw.cdiv(n_columns, block), n_rows)
-    run(sort_blocks_kernel, grid, x, runs, n_columns, layout["x_stride"], n_columns, **constants)
-    size = block
+    run(
+        sort_blocks_kernel,
+        (tw.cdiv(n_columns, _SORTED), n_rows),
+        x,
+        runs,
+        n_columns,
+        layout["x_stride"],
+        n_columns,
+        DESCENDING=descending,
+        BLOCK=_SORTED,
+        num_warps=_warps(_SORTED),
+    )
+    size = _SORTED
     while size < n_columns:
         is_last = 2 * size >= n_columns
         merged = None if is_last else run.empty((n_rows, n_columns), "int64")
         payload, *results = arrays if is_last else (None,) * 4
         run(
             merge_runs_kernel,
-            grid,
+            (tw.cdiv(n_columns, _MERGED), n_rows),
             x,
             runs,
             merged,
@@ -157,7 +164,9 @@ def _sort_wide(
             n_results,
             size,
             SEARCHED.value ** (math.ceil(math.log(size, SEARCHED.value)) - 1),
+            DESCENDING=descending,
+            BLOCK=_MERGED,
+            num_warps=_warps(_MERGED),
             **layout,
-            **constants,
         )
         runs, size = merged, 2 * size

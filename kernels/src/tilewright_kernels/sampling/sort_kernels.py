@@ -149,27 +149,32 @@ def sort_blocks_kernel(
 
 
 @tw.jit
-def count_from_first(first_ptr, second_ptr, diagonal, n_first, n_second, step):
-    """Return how many of the first elements of a merge come from the first of two runs.
+def counts_from_first(first_ptr, second_ptr, begin, end, n_first, n_second, step):
+    """Return how many of the first ``begin`` and ``end`` elements of a merge are the first run's.
+
+    Both searches take their steps together: each waits for memory.
 
     Args:
         first_ptr: a run of packed elements in order.
         second_ptr: another one.
-        diagonal: the number of elements of the merge.
+        begin: a number of elements of the merge.
+        end: another one.
         n_first: elements of the first run.
         n_second: elements of the second run.
         step: the largest power of 32 below ``n_first``, or 1.
     """
+    is_end = tl.arange(0, 2) == 1
+    diagonal = tl.where(is_end, end, begin)
     found = tl.maximum(diagonal - n_second, 0)
-    end = tl.minimum(diagonal, n_first)
+    last = tl.minimum(diagonal, n_first)
     while step > 0:
-        tried = found + (tl.arange(0, SEARCHED) + 1) * step - 1
-        is_tried = tried < end
+        tried = found[:, None] + (tl.arange(0, SEARCHED)[None, :] + 1) * step - 1
+        is_tried = tried < last[:, None]
         first = tl.load(first_ptr + tried, mask=is_tried, other=NOTHING)
-        second = tl.load(second_ptr + (diagonal - 1 - tried), mask=is_tried, other=0)
-        found += step * tl.sum((is_tried & (first <= second)).to(tl.int32), axis=0)
+        second = tl.load(second_ptr + (diagonal[:, None] - 1 - tried), mask=is_tried, other=0)
+        found += step * tl.sum((is_tried & (first <= second)).to(tl.int32), axis=1)
         step = step // SEARCHED
-    return found
+    return tl.sum(tl.where(is_end, 0, found), axis=0), tl.sum(tl.where(is_end, found, 0), axis=0)
 
 
 @tw.jit
@@ -204,8 +209,9 @@ def merge_runs_kernel(
     second_ptr = first_ptr + n_first
     begin = (block % blocks_of_merge) * BLOCK
     end = tl.minimum(begin + BLOCK, n_first + n_second)
-    from_first = count_from_first(first_ptr, second_ptr, begin, n_first, n_second, step)
-    until_first = count_from_first(first_ptr, second_ptr, end, n_first, n_second, step)
+    from_first, until_first = counts_from_first(
+        first_ptr, second_ptr, begin, end, n_first, n_second, step
+    )
     lane = tl.arange(0, BLOCK)
     n_of_first = until_first - from_first
     # elements that are not there are above all others, between the runs
