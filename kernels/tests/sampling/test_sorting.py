@@ -29,29 +29,33 @@ def test_sorts_are_stable(shape, descending):
     np.testing.assert_array_equal(rearranged, expected[1])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int32, np.float16])
-def test_sorts_take_types_of_at_most_32_bits(dtype):
-    x = (keys((2, 60)) if dtype is np.float16 else abs(keys((2, 60)))).astype(dtype)
+@pytest.mark.parametrize("n", [60, 5000, 65537])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.uint32, np.int32, np.float16, np.bool_])
+def test_sorts_take_types_of_at_most_32_bits(dtype, n):
+    x = (keys((2, n)) if dtype is np.float16 else abs(keys((2, n)))).astype(dtype)
     if np.dtype(dtype).kind in "iu":
         x[0, :2] = np.iinfo(dtype).min, np.iinfo(dtype).max
     np.testing.assert_array_equal(tk.sort(x), np.sort(x, -1))
     np.testing.assert_array_equal(tk.sort(x.T, 0), np.sort(x.T, 0))
+    order = np.argsort(-x.astype(np.float64), -1, stable=True)
+    np.testing.assert_array_equal(tk.argsort(x, descending=True), order)
     with pytest.raises(TypeError, match="not int64"):
         tk.sort(np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("n", [60, 4096, 4097, 8193, 40001])
-def test_sorts_keep_the_bits_of_zeros_and_nan(n, descending):
+@pytest.mark.parametrize(("dtype", "nan"), [(np.float32, 0x7FC00000), (np.float16, 0x7E00)])
+def test_sorts_keep_the_bits_of_zeros_and_nan(dtype, nan, n, descending):
     rng = np.random.default_rng(n)
-    x = rng.standard_normal((2, n)).astype(np.float32)
+    x = rng.standard_normal((2, n)).astype(dtype)
     x[0, rng.integers(0, n, n // 3)], x[0, ::5] = 0.0, -0.0
-    bits = x.view(np.int32)
-    bits[1, rng.integers(0, n, n // 4)] = 0x7FC00000 + rng.integers(0, 1000, n // 4)
+    bits = x.view(f"i{x.itemsize}")
+    bits[1, rng.integers(0, n, n // 4)] = nan + rng.integers(0, 400, n // 4)
     keys = np.where(np.isnan(x), np.float64(1e300), x)
     order = np.argsort(-keys if descending else keys, axis=-1, stable=True)
     np.testing.assert_array_equal(tk.argsort(x, descending=descending), order)
-    found = tk.sort(x, descending=descending).view(np.int32)
+    found = tk.sort(x, descending=descending).view(bits.dtype)
     np.testing.assert_array_equal(found, np.take_along_axis(bits, order, -1))
 
 

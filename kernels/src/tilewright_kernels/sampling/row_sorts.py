@@ -10,6 +10,7 @@ import tilewright as tw
 from tilewright_kernels.operations import Launcher, strides
 from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.rows.shapes import matrix_of
+from tilewright_kernels.sampling.packed_keys import is_narrow
 from tilewright_kernels.sampling.sort_kernels import (
     SEARCHED,
     best_of_blocks_kernel,
@@ -85,6 +86,7 @@ def sort_rows(
         n_results,
         packed_stride=0 if source is None else n_columns,
         DESCENDING=descending,
+        IS_NARROW=source is None and is_narrow(x),
         KEPT=min(kept, block),
         ROWS=rows,
         BLOCK=block,
@@ -133,8 +135,9 @@ def _sort_wide(
     descending: bool,
 ) -> None:
     """Sort blocks of rows, and merge two runs of a row at a time until there is one."""
-    n_columns = x.shape[-1]
-    runs = run.empty((n_rows, n_columns), "int64")
+    n_columns, is_packed_narrow = x.shape[-1], is_narrow(x)
+    dtype = "int32" if is_packed_narrow else "int64"
+    runs = run.empty((n_rows, n_columns), dtype)
     run(
         sort_blocks_kernel,
         (tw.cdiv(n_columns, _SORTED), n_rows),
@@ -144,13 +147,14 @@ def _sort_wide(
         layout["x_stride"],
         n_columns,
         DESCENDING=descending,
+        IS_NARROW=is_packed_narrow,
         BLOCK=_SORTED,
         num_warps=_warps(_SORTED),
     )
     size = _SORTED
     while size < n_columns:
         is_last = 2 * size >= n_columns
-        merged = None if is_last else run.empty((n_rows, n_columns), "int64")
+        merged = None if is_last else run.empty((n_rows, n_columns), dtype)
         payload, *results = arrays if is_last else (None,) * 4
         run(
             merge_runs_kernel,

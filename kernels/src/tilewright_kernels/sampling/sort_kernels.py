@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.sampling.packed_keys import NOTHING, elements_of, packed, position_of
+from tilewright_kernels.sampling.packed_keys import (
+    NOTHING,
+    NOTHING_NARROW,
+    elements_of,
+    nothing,
+    packed,
+    position_of,
+)
 
 #: Positions that a search for the bounds of a merge tries at a time.
 SEARCHED = tl.constexpr(32)
@@ -54,6 +61,7 @@ def sort_rows_kernel(
     packed_stride,
     payload_stride,
     DESCENDING: tl.constexpr,
+    IS_NARROW: tl.constexpr,
     KEPT: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -66,7 +74,7 @@ def sort_rows_kernel(
         key = tl.load(packed_ptr + row * packed_stride + column, mask=is_inside, other=NOTHING)
     else:
         x = tl.load(x_ptr + row * x_stride + column, mask=is_inside, other=0)
-        key = tl.where(is_inside, packed(x, column, DESCENDING), NOTHING)
+        key = tl.where(is_inside, packed(x, column, DESCENDING, IS_NARROW), nothing(IS_NARROW))
     if KEPT < BLOCK:
         key = tl.topk(key, KEPT, descending=False)
     else:
@@ -137,6 +145,7 @@ def sort_blocks_kernel(
     x_stride,
     packed_stride,
     DESCENDING: tl.constexpr,
+    IS_NARROW: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Pack blocks, and sort each."""
@@ -144,7 +153,8 @@ def sort_blocks_kernel(
     column = block * BLOCK + tl.arange(0, BLOCK)
     is_inside = column < n_columns
     x = tl.load(x_ptr + row * x_stride + column, mask=is_inside, other=0)
-    key = tl.sort(tl.where(is_inside, packed(x, column, DESCENDING), NOTHING))
+    key = packed(x, column, DESCENDING, IS_NARROW)
+    key = tl.sort(tl.where(is_inside, key, nothing(IS_NARROW)))
     tl.store(packed_ptr + row * packed_stride + column, key, mask=is_inside)
 
 
@@ -170,7 +180,7 @@ def counts_from_first(first_ptr, second_ptr, begin, end, n_first, n_second, step
     while step > 0:
         tried = found[:, None] + (tl.arange(0, SEARCHED)[None, :] + 1) * step - 1
         is_tried = tried < last[:, None]
-        first = tl.load(first_ptr + tried, mask=is_tried, other=NOTHING)
+        first = tl.load(first_ptr + tried, mask=is_tried, other=0)
         second = tl.load(second_ptr + (diagonal[:, None] - 1 - tried), mask=is_tried, other=0)
         found += step * tl.sum((is_tried & (first <= second)).to(tl.int32), axis=1)
         step = step // SEARCHED
@@ -219,7 +229,8 @@ def merge_runs_kernel(
     of_second = end - until_first - 1 - (lane - n_of_first - n_missing)
     address = tl.where(lane < n_of_first, from_first + lane, n_first + of_second)
     is_there = (lane < n_of_first) | (lane >= n_of_first + n_missing)
-    key = tl.bitonic_merge(tl.load(first_ptr + address, mask=is_there, other=NOTHING))
+    NONE: tl.constexpr = NOTHING if runs_ptr.dtype.element_ty == tl.int64 else NOTHING_NARROW
+    key = tl.bitonic_merge(tl.load(first_ptr + address, mask=is_there, other=NONE))
     column = start + begin + lane
     if merged_ptr is not None:
         tl.store(merged_ptr + row * n_columns + column, key, mask=column < n_columns)
