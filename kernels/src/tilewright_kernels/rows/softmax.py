@@ -10,10 +10,11 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
-from tilewright_kernels.rows.shapes import count_rows, row_blocks, with_rows
+from tilewright_kernels.rows.shapes import count_rows, is_on_gpu, row_blocks, with_rows
 from tilewright_kernels.rows.tiles import (
     column_indices,
     log_of_sums,
+    no_maximum,
     online_sum,
     row_indices,
     row_max,
@@ -31,6 +32,7 @@ def softmax_kernel(
     n_rows,
     n_columns,
     LOG: tl.constexpr,
+    BY_LANES: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
@@ -40,13 +42,13 @@ def softmax_kernel(
     x_ptr += row * x_stride
     y_ptr += row * y_stride
     if WIDE:
-        maximum = tl.full([BLOCK], -float("inf"), tl.float32)
+        maximum = no_maximum(BLOCK, BY_LANES)
         total = tl.zeros([BLOCK], tl.float32)
         for start in range(0, n_columns, BLOCK):
             inside = start + columns < n_columns
             x = tl.load(x_ptr + start + columns, mask=inside, other=-float("inf"))
-            maximum, total = online_sum(maximum, total, x.to(tl.float32))
-        lse = log_of_sums(maximum, total)
+            maximum, total = online_sum(maximum, total, x.to(tl.float32), BY_LANES)
+        lse = log_of_sums(maximum, total, BY_LANES)
         for start in range(0, n_columns, BLOCK):
             inside = start + columns < n_columns
             y = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32) - lse
@@ -142,6 +144,7 @@ def _launch_forward(run: Launcher, y: Any, x: Any, log: bool) -> None:
         count_rows(x.shape),
         n_columns,
         LOG=log,
+        BY_LANES=is_on_gpu(x),
         **blocks.constants,
     )
 
