@@ -239,7 +239,7 @@ def _launch(
 ) -> None:
     lists: Any = (parameters, gradients, first, second)
     for key, groups in grouped("adamw", lists).items():
-        block = 2048 if device_of(groups[0][0]).family != "cpu" else 4096
+        block = 1024 if device_of(groups[0][0]).family != "cpu" else 4096
         total = sum(math.prod(group[0].shape) for group in groups)
         steps = 4 if total >= _PROGRAMS * 4 * block else 1
         table = table_of(groups, steps * block)
