@@ -16,7 +16,7 @@ from tilewright.simt.layouts.linear_layout import (
     replicated,
     row_major,
 )
-from tilewright.simt.layouts.reduce_plan import ReducePlan, plan_reduction
+from tilewright.simt.layouts.reduce_plan import ReducePlan, plan_reduction, scratch_position
 from tilewright.testing.random_layouts import random_layout
 
 #: An element's number, or a pair (left, right) that was combined.
@@ -144,6 +144,18 @@ def test_warps_along_the_axis_meet_in_memory() -> None:
 def test_lanes_share_what_warps_left_in_memory(warps: int, lanes: list[int]) -> None:
     plan = check(blocked((4096,), (0,), 4, 32, warps), 0, ordered=True, most=4)
     assert plan.parts == warps and [step.lanes for step in plan.sharing(4)] == lanes
+
+
+@pytest.mark.parametrize("own", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_lanes_that_load_parts_of_their_results_meet_no_bank_twice(own: int, size: int) -> None:
+    parts = 16 // size  # what an access of 16 bytes loads
+    positions = [scratch_position(number, size) for number in range(64 * own * parts)]
+    assert sorted(positions) == list(range(len(positions)))
+    for first in range(0, 32, 8):  # lanes whose accesses of 16 bytes are served together
+        starts = [positions[lane * own * parts] for lane in range(first, first + 8)]
+        assert len({start * size // 16 % 8 for start in starts}) == 8
+        assert all(start * size % 16 == 0 for start in starts)
 
 
 def test_lanes_with_results_of_their_own_load_all_parts() -> None:

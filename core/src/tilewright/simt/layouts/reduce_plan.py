@@ -84,6 +84,20 @@ class ReducePlan:
         return tuple(Exchange(1 << bit, 0, 1 << bit) for bit in free[:steps])
 
 
+def scratch_position(number: int, size: int) -> int:
+    """Return the position of a partial result in shared memory, for elements of ``size`` bytes.
+
+    Lanes have results whose parts are a power of two apart, which would be in one bank. Within
+    each 128 bytes the 16-byte units are permuted by the bits above. The map is linear over F2.
+    """
+    unit = max(0, 4 - log2(size))
+    upper, folded = number >> unit + 3, 0
+    while upper:
+        folded ^= upper & 7
+        upper >>= 3
+    return number ^ folded << unit
+
+
 @functools.lru_cache(maxsize=1024)
 def plan_reduction(layout: LinearLayout, axis: int) -> ReducePlan:
     """Plan the reduction of a tile in ``layout`` along ``axis``."""

@@ -22,7 +22,12 @@ from tilewright.simt.dialect.op_interface import Interface
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.layouts.linear_layout import LinearLayout, log2
 from tilewright.simt.layouts.ordered_reduce_plan import OrderedStep, plan_ordered_reduction
-from tilewright.simt.layouts.reduce_plan import Exchange, ReducePlan, plan_reduction
+from tilewright.simt.layouts.reduce_plan import (
+    Exchange,
+    ReducePlan,
+    plan_reduction,
+    scratch_position,
+)
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.lowering.emission.shuffles import exchange
 from tilewright.simt.target.simt_target import SimtTarget
@@ -240,14 +245,14 @@ class _Reduction:
             for images in (plan.result.registers, plan.result.warps)
         )
         first = LinearLayout(plan.partials.shape, registers, tuple(lanes), warps)
-        combined = []
-        for places in _addresses(context, first, bases, elements):
-            columns = [
-                self._load_parts(place, type_, storage_size(element), own)
-                for place, type_, element in zip(places, self.types, elements, strict=True)
-            ]
-            parts: list[Row] = [list(row) for row in zip(*columns, strict=True)]
-            combined.append(self.combine_parts(parts, order))
+        loaded = [
+            self._load_parts(first, base, type_, element, own)
+            for base, type_, element in zip(bases, self.types, elements, strict=True)
+        ]
+        combined = [
+            self.combine_parts([list(row) for row in zip(*columns, strict=True)], order)
+            for columns in zip(*loaded, strict=True)
+        ]
         return self.by_exchanges(combined, shared)
 
     def combine_parts(self, parts: list[Row], order: Sequence[int] | None) -> Row:
@@ -265,42 +270,59 @@ class _Reduction:
             }
         return left[0]
 
-    def _load_parts(self, place: str, type_: str, size: int, parts: int) -> list[str]:
-        """Load the partial results of one result in the widest accesses."""
-        context = self.context
+    def _load_parts(
+        self, first: LinearLayout, base: str, type_: str, element: Type, parts: int
+    ) -> list[list[str]]:
+        """Load the parts of each result, from its first on, in the widest accesses."""
+        context, size = self.context, storage_size(element)
         if type_ == "i1":
             width = 1  # a vector of i1 is packed in memory
         else:
             width = min(parts, max(1, context.target.resources.max_access // size))
-        names: list[str] = []
+        names: list[list[str]] = [[] for _ in range(first.register_count)]
         for start in range(0, parts, width):
-            names += context.shared_load(place, type_, width, start * size, align=width * size)
+            places = _operand_addresses(context, first, base, element, start)
+            for found, place in zip(names, places, strict=True):
+                found += context.shared_load(place, type_, width, align=width * size)
         return names
 
 
 def _addresses(
     context: SimtContext, layout: LinearLayout, bases: Sequence[str], elements: Sequence[Type]
-) -> list[list[str]]:
-    """Emit the shared-memory address of each register of a layout, for each operand.
+) -> list[tuple[str, ...]]:
+    """Emit the shared-memory address of each register of a layout, for each operand."""
+    columns = (
+        _operand_addresses(context, layout, base, element)
+        for base, element in zip(bases, elements, strict=True)
+    )
+    return list(zip(*columns, strict=True))
 
-    Elements are in row-major order from the operand's base on.
+
+def _operand_addresses(
+    context: SimtContext, layout: LinearLayout, base: str, element: Type, start: int = 0
+) -> list[str]:
+    """Emit the address of the element ``start`` after each register's, in an operand's scratch.
+
+    Elements are in row-major order, swizzled.
     """
-    w, pointer = context.writer, context.target.shared.pointer
-    thread = context.thread_part(layout.lanes, layout.warps)
+    w, pointer, size = context.writer, context.target.shared.pointer, storage_size(element)
+
+    def swizzled(images: Sequence[int]) -> tuple[int, ...]:
+        return tuple(scratch_position(image, size) for image in images)
+
+    thread = context.thread_part(swizzled(layout.lanes), swizzled(layout.warps))
     found = []
     for register in layout.register_elements():
+        own = scratch_position(register ^ start, size)
         number = (
-            str(int(thread) ^ register)
+            str(int(thread) ^ own)
             if not thread.startswith("%")
-            else w.emit(f"xor i32 {thread}, {register}")
-            if register
+            else w.emit(f"xor i32 {thread}, {own}")
+            if own
             else thread
         )
-        row = []
-        for base, element in zip(bases, elements, strict=True):
-            offset = w.emit(f"mul i32 {number}, {storage_size(element)}")
-            row.append(w.emit(f"getelementptr i8, {pointer} {base}, i32 {offset}"))
-        found.append(row)
+        offset = w.emit(f"mul i32 {number}, {size}")
+        found.append(w.emit(f"getelementptr i8, {pointer} {base}, i32 {offset}"))
     return found
 
 
