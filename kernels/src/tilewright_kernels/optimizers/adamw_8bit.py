@@ -62,16 +62,18 @@ def code_of(x, codes_ptr, SIGNED: tl.constexpr):
         count = tl.where(is_above, count << (1 << power), count)
     fraction = (scaled - 0.1) * (count.to(tl.float32) * (1 / 0.9))
     place = tl.minimum(tl.maximum(fraction, 0.0).to(tl.int32), count - 1)
-    is_close = tl.abs(fraction - tl.floor(fraction + 0.5)) < 1e-3
-    # the bounds between exponents, of the lowest and of the highest code
-    is_close |= (fraction < 0.25) | (fraction > count.to(tl.float32) - 0.3)
+    rest = fraction - place.to(tl.float32)
+    # the bounds between exponents are a fifth of the way or less, the highest close to 1
+    is_close = (tl.abs(rest - 0.5) > 0.499) | (fraction < 0.25) | (magnitude > 0.99)
+    is_upper = rest > 0.5
     if SIGNED:
         code = tl.where(x < 0, 127 - (count + place), 127 + count + place)
+        is_upper = is_upper != (x < 0)
     else:
         code = count - 1 + place
-    below = tl.load(codes_ptr + 256 + code, mask=is_close, other=-float("inf"))
-    above = tl.load(codes_ptr + 257 + code, mask=is_close, other=float("inf"))
-    return code + (x >= above).to(tl.int32) - (x < below).to(tl.int32)
+    reached = code + is_upper.to(tl.int32)
+    bound = tl.load(codes_ptr + 256 + reached, mask=is_close, other=0.0)
+    return tl.where(is_close, reached - (x < bound).to(tl.int32), code)
 
 
 @tw.jit

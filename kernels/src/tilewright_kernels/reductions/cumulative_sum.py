@@ -15,6 +15,9 @@ from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.reductions.numeric_types import accumulator_type, is_floating
 from tilewright_kernels.reductions.views import contiguous
 
+#: Programs of a GPU where there are fewer rows: many, so that caches keep the chunks of the last.
+_SPLITS = 1056
+
 
 @tw.jit
 def prefix_sum_kernel(
@@ -28,21 +31,32 @@ def prefix_sum_kernel(
     REVERSE: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_I: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):
-    """Store prefix sums of a chunk, from the sum of what is before it on; or its sum alone."""
+    """Store prefix sums of a chunk, from the sum of what is before it on; or its sum alone.
+
+    Prefix sums of the last chunk begin first: a cache has what was read for the sums last.
+    """
     inner_blocks = tl.cdiv(n_inner, BLOCK_I)
     program = tl.program_id(0).to(tl.int64)
     outer, inner = program // inner_blocks, (program % inner_blocks) * BLOCK_I
     inner += tl.arange(0, BLOCK_I)
     split, n_splits = tl.program_id(1), tl.num_programs(1)
+    if y_ptr is not None:
+        split = n_splits - 1 - split
     begin, end = split * chunk, tl.minimum((split + 1) * chunk, n)
     is_inner = inner < n_inner
     carried = tl.zeros([BLOCK_I], ACCUMULATOR)
     sums_at = (outer * n_splits + split) * n_inner + inner
-    if before_ptr is not None and y_ptr is not None:
-        for earlier in range(split):
-            at = before_ptr + (outer * n_splits + earlier) * n_inner + inner
-            carried += tl.load(at, mask=is_inner, other=0)
+    if y_ptr is not None and before_ptr is not None:
+        parts = tl.zeros([BLOCK_S, BLOCK_I], ACCUMULATOR)
+        for first in range(0, split, BLOCK_S):
+            earlier = first + tl.arange(0, BLOCK_S)
+            at = (outer * n_splits + earlier.to(tl.int64)[:, None]) * n_inner + inner[None, :]
+            is_earlier = (earlier < split)[:, None] & is_inner[None, :]
+            parts += tl.load(before_ptr + at, mask=is_earlier, other=0)
+        carried = tl.sum(parts, axis=0)
+    total = tl.zeros([BLOCK_N, BLOCK_I], ACCUMULATOR)
     for start in range(begin, end, BLOCK_N):
         position = start + tl.arange(0, BLOCK_N)
         is_inside = (position < end)[:, None] & is_inner[None, :]
@@ -50,11 +64,13 @@ def prefix_sum_kernel(
             position = n - 1 - position
         at = outer * n * n_inner + position.to(tl.int64)[:, None] * n_inner + inner[None, :]
         x = tl.load(x_ptr + at, mask=is_inside, other=0).to(ACCUMULATOR)
-        if y_ptr is not None:
+        if y_ptr is None:
+            total += x
+        else:
             tl.store(y_ptr + at, carried[None, :] + tl.cumsum(x, axis=0), mask=is_inside)
-        carried += tl.sum(x, axis=0)
+            carried += tl.sum(x, axis=0)
     if y_ptr is None:
-        tl.store(before_ptr + sums_at, carried, mask=is_inner)
+        tl.store(before_ptr + sums_at, tl.sum(total, axis=0), mask=is_inner)
 
 
 def cumsum_reference(x: Any, axis: int = -1, *, reverse: bool = False) -> Any:
@@ -80,7 +96,7 @@ def _launch(run: Launcher, y: Any, x: Array, axis: int, reverse: bool = False) -
     block_n = min(tw.next_power_of_2(n), max((1024 if on_cpu else 4096) // block_i, 1))
     programs = n_outer * tw.cdiv(n_inner, block_i)
     # a split reads its elements twice, and adds up the sums of those before it
-    splits = min(tw.cdiv(16 if on_cpu else 264, programs), tw.cdiv(n, 8 * block_n))
+    splits = min(tw.cdiv(16 if on_cpu else _SPLITS, programs), tw.cdiv(n, 8 * block_n))
     chunk = tw.cdiv(tw.cdiv(n, splits), block_n) * block_n
     splits = tw.cdiv(n, chunk)
     accumulator = accumulator_type(x.dtype)
@@ -89,6 +105,7 @@ def _launch(run: Launcher, y: Any, x: Array, axis: int, reverse: bool = False) -
         "REVERSE": reverse,
         "BLOCK_N": block_n,
         "BLOCK_I": block_i,
+        "BLOCK_S": min(tw.next_power_of_2(splits), max(2048 // block_i, 1)),
         "num_warps": max(min(block_n * block_i // 512, 8), 1),
     }
     before = None

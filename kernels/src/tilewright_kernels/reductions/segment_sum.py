@@ -16,6 +16,9 @@ from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.reductions.numeric_types import accumulator_type, is_floating
 from tilewright_kernels.reductions.views import contiguous
 
+#: Blocks of rows whose loads are in flight or used, on GPUs.
+_STAGES = 3
+
 
 @tw.jit
 def segment_sum_kernel(
@@ -26,13 +29,14 @@ def segment_sum_kernel(
     ACCUMULATOR: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     segment = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     begin, end = tl.load(bounds_ptr + segment), tl.load(bounds_ptr + segment + 1)
     is_column = column < n_columns
     total = tl.zeros([BLOCK_R, BLOCK_C], ACCUMULATOR)
-    for start in range(begin, end, BLOCK_R):
+    for start in tl.range(begin, end, BLOCK_R, num_stages=STAGES):
         row = start + tl.arange(0, BLOCK_R)
         at = row.to(tl.int64)[:, None] * n_columns + column[None, :]
         is_inside = (row < end)[:, None] & is_column[None, :]
@@ -82,7 +86,7 @@ def segment_sum_reference(x: Any, bounds: Any) -> Any:
 
 def _blocks(rows: int, n_columns: int, on_cpu: bool) -> tuple[int, int]:
     block_c = min(tw.next_power_of_2(max(n_columns, 1)), 256)
-    most = (1024 if on_cpu else 2048) // block_c
+    most = (1024 if on_cpu else 4096) // block_c
     return min(tw.next_power_of_2(max(rows, 1)), most), block_c
 
 
@@ -95,8 +99,8 @@ def _launch(run: Launcher, y: Any, x: Array, bounds: Array) -> None:
     n_columns, n_segments = math.prod(x.shape[1:]), bounds.shape[0] - 1
     if n_columns * n_segments == 0:
         return
-    mean = tw.cdiv(x.shape[0], n_segments)
-    block_r, block_c = _blocks(mean, n_columns, device_of(x).family == "cpu")
+    mean, on_cpu = tw.cdiv(x.shape[0], n_segments), device_of(x).family == "cpu"
+    block_r, block_c = _blocks(mean, n_columns, on_cpu)
     run(
         segment_sum_kernel,
         (n_segments, tw.cdiv(n_columns, block_c)),
@@ -107,6 +111,7 @@ def _launch(run: Launcher, y: Any, x: Array, bounds: Array) -> None:
         ACCUMULATOR=accumulator_type(x.dtype).dtype,
         BLOCK_R=block_r,
         BLOCK_C=block_c,
+        STAGES=1 if on_cpu else _STAGES,
         num_warps=max(min(block_r * block_c // 512, 4), 1),
     )
 

@@ -101,6 +101,8 @@ def _run(
 ) -> None:
     n_columns = x.shape[-1]
     block = min(_BLOCK, tw.next_power_of_2(max(n_columns, 1)))
+    # sums alone are reads: more warps have more of them in flight
+    of_warp = 512 if gradients else 256
     run(
         kernel,
         (count_rows(x.shape),),
@@ -110,7 +112,7 @@ def _run(
         n_columns,
         **settings,
         BLOCK=block,
-        num_warps=min(max(block // 512, 1), 8),
+        num_warps=max(block // of_warp, 1),
         **gradients,
     )
 

@@ -31,8 +31,8 @@ _MOST_ELEMENTS, _WIDE_BLOCK = 16, 8192
 _REGISTER_FILE = 65536
 #: Tiles of rows whose loads are in flight or used.
 _STAGES = 3
-#: Rows that a program takes at least: its sums are written and read again.
-_LEAST_ROWS = 16
+#: Minimum rows of a program: its sums are written and read again.
+_MINIMUM_ROWS = 16
 #: Programs along the rows of long rows, the rows that one takes at a time, and their columns.
 _PARTS, _ROWS, _COLUMNS = 32, 8, 256
 
@@ -297,7 +297,7 @@ def launch_norm_backward(
     parts = _PARTS
     if not tile.is_wide:
         (tiles,) = tile.grid(n_rows)
-        parts = min(blocks.programs, tiles, tw.cdiv(n_rows, _LEAST_ROWS))
+        parts = min(blocks.programs, tiles, tw.cdiv(n_rows, _MINIMUM_ROWS))
     parts = max(min(parts, n_rows), 1)
     weight_parts = None if weight is None else run.empty((parts, n_columns), "float32")
     bias_parts = None if d_bias is None else run.empty((parts, n_columns), "float32")
