@@ -11,9 +11,11 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
-from tilewright_kernels.rows.shapes import contiguous
+from tilewright_kernels.rows.shapes import contiguous, is_on_gpu
 
 _BLOCK = 4096
+#: Places of a channel from which on blocks lie in one channel on a CPU.
+_MIN_PLACES = 32
 
 
 @tw.jit
@@ -29,9 +31,13 @@ def group_norm_kernel(
     n_places,
     eps,
     WHOLE: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Normalize a group, which lies in one piece: its channels, each with all places."""
+    """Normalize a group, which lies in one piece: its channels, each with all places.
+
+    By channel, blocks lie in one channel each, and load its weight once.
+    """
     row = tl.program_id(0).to(tl.int64)
     n = channels_of_group * n_places
     x_ptr += row * n
@@ -63,16 +69,29 @@ def group_norm_kernel(
             x = tl.where(inside, x - mean, 0.0)
             parts += x * x
         rstd = tl.rsqrt(tl.sum(parts, axis=0) / n + eps)
-        for start in range(0, n, BLOCK):
-            inside = start + columns < n
-            channel = first + (start + columns) // n_places
-            x = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
-            y = (x - mean) * rstd
-            if weight_ptr is not None:
-                y *= tl.load(weight_ptr + channel, mask=inside, other=0.0).to(tl.float32)
-            if bias_ptr is not None:
-                y += tl.load(bias_ptr + channel, mask=inside, other=0.0).to(tl.float32)
-            tl.store(y_ptr + start + columns, y, mask=inside)
+        if BY_CHANNEL:
+            for channel in range(channels_of_group):
+                weight, bias = 1.0, 0.0
+                if weight_ptr is not None:
+                    weight = tl.load(weight_ptr + first + channel).to(tl.float32)
+                if bias_ptr is not None:
+                    bias = tl.load(bias_ptr + first + channel).to(tl.float32)
+                for start in range(0, n_places, BLOCK):
+                    inside = start + columns < n_places
+                    places = channel * n_places + start + columns
+                    x = tl.load(x_ptr + places, mask=inside, other=0.0).to(tl.float32)
+                    tl.store(y_ptr + places, (x - mean) * rstd * weight + bias, mask=inside)
+        else:
+            for start in range(0, n, BLOCK):
+                inside = start + columns < n
+                channel = first + (start + columns) // n_places
+                x = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
+                y = (x - mean) * rstd
+                if weight_ptr is not None:
+                    y *= tl.load(weight_ptr + channel, mask=inside, other=0.0).to(tl.float32)
+                if bias_ptr is not None:
+                    y += tl.load(bias_ptr + channel, mask=inside, other=0.0).to(tl.float32)
+                tl.store(y_ptr + start + columns, y, mask=inside)
     if rstd_ptr is not None:
         tl.store(mean_ptr + row, mean)
         tl.store(rstd_ptr + row, rstd)
@@ -121,14 +140,25 @@ def input_gradient_kernel(
     channels_of_group,
     n_places,
     CHANNELS: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Compute the gradient of a block of a group by the sums of its channels."""
+    """Compute the gradient of a block by the sums of its group's channels.
+
+    The block is one of a channel, or of the group.
+    """
     n = channels_of_group * n_places
-    blocks = tl.cdiv(n, BLOCK)
-    row = (tl.program_id(0) // blocks).to(tl.int64)
+    blocks = tl.cdiv(n_places if BY_CHANNEL else n, BLOCK)
+    piece = tl.program_id(0) // blocks
     columns = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    inside = columns < n
+    if BY_CHANNEL:
+        row = (piece // channels_of_group).to(tl.int64)
+        channel_of_group = piece % channels_of_group
+        inside = columns < n_places
+        columns += channel_of_group * n_places
+    else:
+        row = piece.to(tl.int64)
+        inside = columns < n
     first = (row % groups) * channels_of_group
     lane = tl.arange(0, CHANNELS)
     of_group = lane < channels_of_group
@@ -141,8 +171,11 @@ def input_gradient_kernel(
         weight = tl.load(weight_ptr + first + lane, mask=of_group, other=0.0).to(tl.float32)
         slopes *= weight
         weighted_sums *= weight
-        channel = first + columns // n_places
-        dy *= tl.load(weight_ptr + channel, mask=inside, other=0.0).to(tl.float32)
+        if BY_CHANNEL:
+            dy *= tl.load(weight_ptr + first + channel_of_group).to(tl.float32)
+        else:
+            channel = first + columns // n_places
+            dy *= tl.load(weight_ptr + channel, mask=inside, other=0.0).to(tl.float32)
     mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
     shift = tl.sum(slopes, axis=0) / n
     factor = tl.sum(weighted_sums, axis=0) / n
@@ -209,8 +242,11 @@ def _launch(
     images, channels = x.shape[:2]
     places = math.prod(x.shape[2:])
     size = channels // groups * places
-    whole = size <= 4 * _BLOCK
+    by_channel = _is_by_channel(x, places)
+    whole = size <= 4 * _BLOCK and not by_channel
     block = tw.next_power_of_2(max(size, 1)) if whole else _BLOCK
+    if by_channel:
+        block = min(block, tw.next_power_of_2(places))
     run(
         group_norm_kernel,
         (images * groups,),
@@ -225,9 +261,15 @@ def _launch(
         places,
         eps,
         WHOLE=whole,
+        BY_CHANNEL=by_channel,
         BLOCK=block,
         num_warps=min(max(block // 512, 1), 16),
     )
+
+
+def _is_by_channel(x: Any, places: int) -> bool:
+    """Return whether blocks lie in one channel: on a CPU, where gathers of weights take long."""
+    return places >= _MIN_PLACES and not is_on_gpu(x)
 
 
 GROUP_NORM = Operation(
@@ -284,10 +326,12 @@ def _backward_launch(
         BLOCK=block,
         num_warps=min(max(block // 256, 1), 4),
     )
-    block = min(2048, tw.next_power_of_2(max(of_group * places, 1)))
+    by_channel = _is_by_channel(x, places)
+    piece = places if by_channel else of_group * places
+    block = min(2048, tw.next_power_of_2(max(piece, 1)))
     run(
         input_gradient_kernel,
-        (images * groups * tw.cdiv(of_group * places, block),),
+        (images * (channels if by_channel else groups) * tw.cdiv(piece, block),),
         dy,
         x,
         weight,
@@ -300,6 +344,7 @@ def _backward_launch(
         of_group,
         places,
         CHANNELS=tw.next_power_of_2(of_group),
+        BY_CHANNEL=by_channel,
         BLOCK=block,
         num_warps=min(max(block // 512, 1), 4),
     )
