@@ -144,6 +144,8 @@ def squares(a, c, m, n, step, table, CASE: tl.constexpr):
             )
         ones = tl.full((16, 16), 1, dtype=tl.float16)
         total = tl.dot(ones, x, total) if CASE == "rows are summed" else tl.dot(x, ones, total)
+        if CASE == "stored in the loop":
+            tl.store(c + inner, inner.to(tl.float16))
     at = c + rows[:, None] * 16 + inner[None, :]
     if CASE == "rows are stored":
         tl.store(at, total.to(tl.float16))
@@ -243,7 +245,7 @@ def raised(module: Module, raises: int = 16) -> tuple[str, list[str]]:
     return print_module(module, locations=False), notes
 
 
-@pytest.mark.parametrize("case", ["sound", "wrapped"])
+@pytest.mark.parametrize("case", ["sound", "wrapped", "stored in the loop"])
 def test_the_cases_that_are_raised(case: str) -> None:
     text, notes = raised(built(case))
     assert text.count("descriptor_load") == 1 and not notes

@@ -42,10 +42,10 @@ from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
-from tilewright.passes.effects import clobbers_memory, effects_of
+from tilewright.passes.effects import effects_of
 from tilewright.passes.licm import licm
 from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
-from tilewright.simt.analysis.alias import is_address, root_of
+from tilewright.simt.analysis.alias import is_address, root_of, writer_in
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import stages_of
 from tilewright.simt.analysis.tensor_accesses import (
@@ -115,7 +115,7 @@ def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
     if (
         tma is None
         or any(isinstance(inner, LOOPS) for inner in body.walk())
-        or any(clobbers_memory(inner) for inner in body)
+        or writer_in(body, ()) is not None
     ):
         return False
     return any(
