@@ -142,6 +142,20 @@ def with_fences(letters: str, *, published: bool = True) -> str:
 @pytest.mark.parametrize(
     ("letters", "expected"),
     [
+        ("s{p}", "s.|{p}"),  # written before the loop: no iteration pays for it
+        ("s{{p}}", "s.|{{p}}"),
+        ("{s{p}}", "{|s.|{p}}"),
+        ("s{l}p", "s{.|l}.|p"),  # the loop reads by the generic proxy
+        ("s{d}", "s{b}"),  # other bytes
+    ],
+)
+def test_writes_are_fenced_before_a_loop_that_reads_them(letters: str, expected: str) -> None:
+    assert with_fences(letters) == expected
+
+
+@pytest.mark.parametrize(
+    ("letters", "expected"),
+    [
         ("lb", "l.|b"),
         ("ld", "lb"),  # other bytes
         ("bwlbw", "bwl.|bw"),  # one load after another

@@ -299,8 +299,11 @@ class _Barriers:
     def _loop(self, operation: Operation, pending: _Pending) -> None:
         """Visit a loop until the accesses pending at the end of an iteration reach a fixed point.
 
-        Barriers inserted on the way stay.
+        Barriers inserted on the way stay. Where the async proxy accesses in the loop what threads
+        wrote before it, the fence and its barrier stand before the loop, not in each iteration.
         """
+        if self._diverged is None and pending.hidden and self._reads_hidden(operation, pending):
+            self._insert(operation, pending)
         entry = pending.copy()
         while True:
             state = entry.copy()
@@ -315,6 +318,15 @@ class _Barriers:
         if isinstance(operation, For):
             left.add(state)
         pending.replace(left)
+
+    def _reads_hidden(self, loop: Operation, pending: _Pending) -> bool:
+        """Return whether the async proxy accesses unfenced writes in a loop."""
+        return any(
+            overlap(self._touched(inner, _effects(inner, self.target)), pending.hidden)
+            for region in loop.regions
+            for inner in region.walk()
+            if inner.spec.effects is not Effect.NONE
+        )
 
     def _outdated(self, access: _Global, loop: Operation) -> _Global:
         """Turn an access into one of an earlier iteration of a loop.
