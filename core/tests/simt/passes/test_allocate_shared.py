@@ -291,6 +291,25 @@ def test_small_scratch_spaces_take_turns() -> None:
     assert placed.bytes <= 64
 
 
+def test_scratch_space_in_a_loop_is_apart_from_what_the_loop_stages() -> None:
+    """Where a program has the shared memory for itself: no barrier is needed between the two."""
+    lines = (
+        TILE,
+        "for %zero, %n, %one body(%i: i32) {",
+        REDUCE.format(0),
+        "buffer b 4096",
+        "use b",
+        "yield",
+        "}",
+    )
+    for available, is_apart in ((8192, True), (1 << 20, False), (4096, False)):
+        placed = Placed(*lines, shared_memory=available)
+        (reduce,) = placed.all("reduce")
+        first = offset_of(reduce)
+        last = first + scratch_of(reduce, placed.target)
+        assert overlap(placed.range("b"), (first, last)) is not is_apart, available
+
+
 def test_barrier_objects_have_a_place_of_their_own_from_begin_to_end() -> None:
     """A copy may arrive, and a part wait, whenever: nothing else is ever there."""
     lines = (

@@ -19,7 +19,7 @@ from typing import Final
 
 from tilewright.errors import OutOfResources
 from tilewright.ir.core import Function, Operation, Region, Value
-from tilewright.ir.ops.control import If
+from tilewright.ir.ops.control import LOOPS, If
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, function_of, part_of
@@ -150,7 +150,7 @@ class _Allocation:
         total = max(
             [total, *(self._first(operation, size, buffers) + size for operation, size in scratch)]
         )
-        limit = total if total > _SPREAD else min(_SPREAD, self.target.resources.shared_memory)
+        limit = self._spread_limit(total)
         previous: list[tuple[int, int]] = []
         parts: list[tuple[Operation, tuple[int, int]]] = []
         for operation, size in scratch:
@@ -159,14 +159,43 @@ class _Allocation:
                 *self._live(operation, buffers),
                 *(range_ for other, range_ in parts if _beside(part, other)),
             ]
-            beside = _first_fit(taken + previous, size, _ALIGNMENT)
-            offset = beside if beside + size <= limit else _first_fit(taken, size, _ALIGNMENT)
+            apart = [*taken, *previous, *self._staged_beside(operation, buffers)]
+            offset = next(
+                offset
+                for ranges in (apart, [*taken, *previous], taken)
+                if (offset := _first_fit(ranges, size, _ALIGNMENT)) + size <= limit
+                or ranges is taken
+            )
             operation.attributes[OFFSET] = offset
             total = max(total, offset + size)
             previous = [(offset, offset + size)]
             if part is not None:
                 parts.append((part, (offset, offset + size)))
         self.function.attributes[SHARED_BYTES] = total
+
+    def _spread_limit(self, total: int) -> int:
+        """Return the bytes that a program may take without a loss of occupancy.
+
+        A small program may take :data:`_SPREAD`, and one that has an SM for itself as much more.
+        """
+        available = self.target.resources.shared_memory
+        if total <= _SPREAD:
+            return min(_SPREAD, available)
+        return min(total + _SPREAD, available) if 2 * (total + _SPREAD) > available else total
+
+    def _staged_beside(self, operation: Operation, buffers: list[_Buffer]) -> list[tuple[int, int]]:
+        """Return the ranges of the buffers that the operation's loop allocates in each iteration.
+
+        Scratch space apart from them needs no barrier against their previous use.
+        """
+        loop = next((one for one in operation.ancestors() if isinstance(one, LOOPS)), None)
+        if loop is None:
+            return []
+        return [
+            (one.offset, one.offset + one.size)
+            for one in buffers
+            if loop in one.operation.ancestors()
+        ]
 
     def bytes_in_use(self, region: Region) -> dict[Operation, int]:
         """Return the bytes of shared memory live at each operation of a region."""
