@@ -1,7 +1,7 @@
 """Starts of asynchronous matmuls, and waits for them.
 
-Outside pipelined loops a matmul is waited for as soon as it is started; in them the wait may be
-deferred (:mod:`.defer_matmul_wait`).
+A matmul is waited for where it is started, but in loops behind the starts of independent matmuls
+(:mod:`.sink_matmul_waits`), or in the next iteration (:mod:`.defer_matmul_wait`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tilewright.ir.types import TileType
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
+from tilewright.simt.pipeline.sink_matmul_waits import sink_matmul_waits
 from tilewright.simt.target.matmul_plan import REGISTERS
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
@@ -24,12 +25,13 @@ def start_matmuls(function: Function, target: SimtTarget) -> bool:
 
     Returns whether there was one.
     """
-    found = False
-    for operation in list(function.walk()):
-        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous:
-            start_and_wait(operation, target)
-            found = True
-    return found
+    waits = [
+        start_and_wait(operation, target)[1]
+        for operation in list(function.walk())
+        if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
+    ]
+    sink_matmul_waits(waits)
+    return bool(waits)
 
 
 def start_and_wait(matmul: PlannedDot, target: SimtTarget) -> tuple[DotStart, Wait]:

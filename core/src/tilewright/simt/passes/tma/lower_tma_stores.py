@@ -45,8 +45,10 @@ from tilewright.simt.analysis.alias import may_be_same, reached, root_of
 from tilewright.simt.analysis.store_order import draining_stores
 from tilewright.simt.dialect.attributes import function_of, layout_of, part_of
 from tilewright.simt.dialect.loop_carried import is_repeated, operations_of_program
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.ops.tma import BlockStoreStart, RowsStoreStart
-from tilewright.simt.dialect.types import STORES
+from tilewright.simt.dialect.types import MATMULS, STORES
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout
 from tilewright.simt.layouts.swizzle import shared_between, transactions
 from tilewright.simt.passes.allocate_shared import peak_bytes
@@ -252,12 +254,16 @@ def staging_layout(
 
 
 def _start(
-    builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget
-) -> Value:
-    """Copy a tile, or the piece of it that begins at a column, through a slot; the token."""
+    builder: Builder, store: _Store, tile: Value, slot: Value, column: int, target: SimtTarget,
+    staging: Builder | None = None,
+) -> Value:  # fmt: skip
+    """Copy a tile, or the piece of it that begins at a column, through a slot; the token.
+
+    The tile is written to the slot at ``staging``, if that is given.
+    """
     *others, last = store.offsets
     at = builder.add(last, builder.constant(value=column, result=last.type)) if column else last
-    create(builder, "simt.store", [slot], [tile])
+    create(staging or builder, "simt.store", [slot], [tile])
     how = {
         "by": block_mechanism(store, target).name,
         "reduction": store.kind if isinstance(store, DescriptorReduce) else "",
@@ -289,8 +295,11 @@ def _write_together(stores: list[_Store], region: Region, target: SimtTarget) ->
         nonlocal turn
         builder, now = Builder.at(store), list(values)
         for number, piece in enumerate(_cut(builder, store.value, pieces.count)):
-            create(builder, "simt.wait", [now[turn]])
-            now[turn] = _start(builder, store, piece, slots[turn], number * type_.shape[-1], target)
+            create(builder if number else _before_matmul(store), "simt.wait", [now[turn]])
+            staging = _behind_tile(store) if pieces.count == 1 else None
+            now[turn] = _start(
+                builder, store, piece, slots[turn], number * type_.shape[-1], target, staging
+            )
             turn = (turn + 1) % pieces.slots
         store.erase()
         return now
@@ -299,6 +308,37 @@ def _write_together(stores: list[_Store], region: Region, target: SimtTarget) ->
     end = region.terminator
     assert end is not None
     create(Builder.at(end), "simt.wait", list(last))
+
+
+def _before_matmul(store: _Store) -> Builder:
+    """Return a builder at the start of the matmul that computes a store's tile, or at the store.
+
+    The barrier that orders the wait for the slot before the next write of it is then one that the
+    matmul's operands need anyway.
+    """
+    waiting = store.value.definition
+    if isinstance(waiting, Wait) and waiting.parent is store.parent and len(waiting.tokens) == 1:
+        start = waiting.tokens[0].definition
+        if isinstance(start, DotStart) and start.parent is store.parent:
+            return Builder.at(start)
+    return Builder.at(store)
+
+
+def _behind_tile(store: _Store) -> Builder:
+    """Return a builder for the write of a store's tile to shared memory.
+
+    It is before the waits for other matmuls that stand directly before the store: those matmuls
+    run meanwhile. The copy starts behind these waits.
+    """
+    place: Operation = store
+    before = place.previous
+    while (
+        isinstance(before, Wait)
+        and store.value not in before.results
+        and all(token.type is MATMULS for token in before.tokens)
+    ):
+        place, before = before, before.previous
+    return Builder.at(place)
 
 
 def _halves_of(layout: LinearLayout) -> tuple[LinearLayout, LinearLayout, LinearLayout]:
