@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import math
 import statistics
@@ -305,13 +306,10 @@ def decoding_rivals(
 ) -> dict[str, Call]:
     """Return the calls of vLLM's and SGLang's Triton kernels, where they can be imported."""
     batch, _, heads, dims = q.shape
-    key_heads, page, scale, found = k.shape[2], k.shape[1], q.shape[-1] ** -0.5, {}
+    key_heads, scale, found = k.shape[2], q.shape[-1] ** -0.5, {}
     queries, out = q[:, 0], torch.empty_like(q[:, 0])
-    try:
-        unified = importlib.import_module("vllm.v1.attention.ops.triton_unified_attention")
-    except ImportError as error:
-        print(f"  vllm: {error}")
-    else:
+    unified = imported("vllm", "vllm.v1.attention.ops.triton_unified_attention")
+    if unified is not None:
         starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda")
         parts = {
             "seq_threshold_3D": 16,
@@ -324,21 +322,49 @@ def decoding_rivals(
             queries, k, v, out, starts, 1, lengths, length, scale, True, (-1, -1), table, 0.0,
             None, None, None, **parts,
         )  # fmt: skip
+    return found | sglang_decoding(
+        queries, k.view(-1, key_heads, dims), v.view(-1, key_heads, dims), table, length
+    )
+
+
+def sglang_decoding(
+    queries: Any, keys: Any, values: Any, table: Any, length: int
+) -> dict[str, Call]:
+    """Return the call of SGLang's Triton kernel, where it can be imported.
+
+    Args:
+        queries: of (batch, heads, dims).
+        keys, values: of (rows of all pages, heads of k, dims).
+        table: the pages of each sequence.
+    """
+    module = imported("sglang", "sglang.srt.layers.attention.triton_ops.decode_attention")
+    if module is None:
+        return {}
+    (batch, heads, dims), page = queries.shape, keys.shape[0] // table.numel()
+    rows = (table.long()[:, :, None] * page + torch.arange(page, device="cuda")).flatten()
+    starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * length
+    splits = torch.full((batch,), 8, dtype=torch.int32, device="cuda")
+    out = torch.empty(batch, heads, values.shape[-1], device="cuda", dtype=queries.dtype)
+    parts_out = torch.empty(batch, heads, 8, values.shape[-1], device="cuda")
+    parts_lse = torch.empty(batch, heads, 8, device="cuda")
+    # later releases take scales of 8-bit caches
+    accepted = inspect.signature(module.decode_attention_fwd).parameters
+    scales = {name: 1.0 for name in ("k_scale", "v_scale") if name in accepted}
+    return {
+        "sglang": lambda: module.decode_attention_fwd(
+            queries, keys, values, out, starts, rows, parts_out, parts_lse, splits, 8,
+            dims**-0.5, **scales,
+        )
+    }  # fmt: skip
+
+
+def imported(name: str, module: str) -> Any:
+    """Return a rival's module; None, with the reason printed, where it cannot be imported."""
     try:
-        module = importlib.import_module("sglang.srt.layers.attention.triton_ops.decode_attention")
-    except ImportError as error:
-        print(f"  sglang: {error}")
-    else:
-        rows = (table.long()[:, :, None] * page + torch.arange(page, device="cuda")).flatten()
-        starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * length
-        splits = torch.full((batch,), 8, dtype=torch.int32, device="cuda")
-        parts_out = torch.empty(batch, heads, 8, dims, device="cuda")
-        parts_lse = torch.empty(batch, heads, 8, device="cuda")
-        found["sglang"] = lambda: module.decode_attention_fwd(
-            queries, k.view(-1, key_heads, dims), v.view(-1, key_heads, dims), out, starts, rows,
-            parts_out, parts_lse, splits, 8, scale, 1.0, 1.0,
-        )  # fmt: skip
-    return found
+        return importlib.import_module(module)
+    except (ImportError, KeyError) as error:
+        print(f"  {name}: {type(error).__name__}: {error}")
+        return None
 
 
 def mla(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
@@ -359,8 +385,10 @@ def mla(clock: Clock, report: Report, quick: bool, dtype: torch.dtype) -> None:
             keys = cache[table[-1].long()].reshape(1, length, 1, 576).double()
             exact = tk.attention_reference(q[-1:, :, :1].double(), keys, keys[..., :512])
             error = float((out[-1:, :, :1].double() - exact).abs().max())
+            rows = cache.view(-1, 1, 576)
+            calls = {"ours": ours} | sglang_decoding(q[:, 0], rows, rows[..., :512], table, length)
             report.add(
-                f"mla h{heads} {batch}x{length}", clock.medians({"ours": ours}, 30),
+                f"mla h{heads} {batch}x{length}", clock.medians(available(calls), 30),
                 cache.numel() * cache.element_size(), "TB/s",
                 host=clock.host(ours), error=error, bits=same_bits(ours, out),
             )  # fmt: skip
