@@ -132,6 +132,69 @@ def test_gradients_of_sinks_and_with_masks():
     )  # fmt: skip
 
 
+@pytest.fixture
+def fused(monkeypatch):
+    """Let one kernel compute all gradients on this device too."""
+    monkeypatch.setattr(operations, "fuses_gradients", lambda *_: True)
+    blocks = AttentionBlocks(32, 64, 1, 1)
+    monkeypatch.setattr(operations, "fused_blocks", lambda *_: blocks)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_gradients_by_one_kernel(fused, number):
+    pytest.importorskip("torch")
+    shape, settings = CASES[number]
+    settings = {**settings, "return_lse": number % 2 == 0}
+    check_gradients(
+        tk.attention, tk.attention_reference, arrays(shape), settings, layouts=("rows",),
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_gradients_of_sinks_and_modified_scores_by_one_kernel(fused):
+    pytest.importorskip("torch")
+    check_gradients(
+        tk.attention, tk.attention_reference, arrays((2, 30, 50, 4, 2, 16, 16), ADDED),
+        {"causal": True, "softcap": 4.0}, wrt=("q", "k", "v", "sinks"), layouts=("contiguous",),
+        rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
+def test_keys_past_the_end_add_nothing_to_gradients(fused):
+    """Their scores are 0, of which the exponential overflows beside sums of small ones."""
+    torch = pytest.importorskip("torch")
+    shape = (1, 20, 20, 1, 1, 16, 16)
+    q, k, v = (torch.from_numpy(each).float() for each in arrays(shape).values())
+    given = [40 * torch.ones_like(q), k.abs() - 9, v]
+    found = [each.requires_grad_() for each in given]
+    tk.attention(*found).square().sum().backward()
+    exact = [each.detach().double().requires_grad_() for each in given]
+    tk.attention_reference(*exact).square().sum().backward()
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one.grad.double(), other.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("asks", ["call", "library", "torch"])
+def test_who_asks_for_the_same_bits(monkeypatch, fused, asks):
+    torch = pytest.importorskip("torch")
+    launched = []
+    monkeypatch.setattr(
+        operations, "fused_blocks", lambda *_: launched.append(1) or AttentionBlocks(32, 32, 1, 1)
+    )
+    q, k, v = (
+        torch.from_numpy(each).float().requires_grad_()
+        for each in arrays((1, 8, 8, 1, 1, 16, 16)).values()
+    )
+    tk.attention(q, k, v).sum().backward()
+    assert len(launched) == 1
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: asks == "torch")
+    with tk.use_defaults(deterministic=asks == "library"):
+        asked = {"deterministic": True} if asks == "call" else {}
+        tk.attention(q, k, v, **asked).sum().backward()
+    assert len(launched) == 1
+
+
 def test_slopes_and_biases_have_no_gradient():
     torch = pytest.importorskip("torch")
     given = {
@@ -209,7 +272,8 @@ def test_kernels_of_attention_compile_for_gpus(architecture):
     q, k, v = (each.astype(np.float16) for each in arrays((1, 256, 256, 2, 1, 64, 64)).values())
     lse = np.ones((1, 2, 256), np.float32)
     check_architectures(ATTENTION, q, k, v, scale=0.1, right=0, architectures=(architecture,))
-    check_architectures(
-        ATTENTION_BACKWARD, q, None, q, k, v, q, lse, None, None, None, None, None, 0, 0,
-        0.1, 0.0, -1, 0, None, architectures=(architecture,),
-    )  # fmt: skip
+    for deterministic in (False, True):
+        check_architectures(
+            ATTENTION_BACKWARD, q, None, q, k, v, q, lse, None, None, None, None, None, 0, 0,
+            0.1, 0.0, -1, 0, None, deterministic, architectures=(architecture,),
+        )  # fmt: skip

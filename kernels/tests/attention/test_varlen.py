@@ -5,6 +5,7 @@ import pytest
 from checks import check_gradients, check_operation
 
 import tilewright_kernels as tk
+from tilewright_kernels.attention import operations
 
 CU_Q = np.array([0, 5, 5, 100, 170], np.int32)
 CU_K = np.array([0, 7, 20, 150, 200], np.int32)
@@ -30,9 +31,11 @@ def test_sequences_equal_the_formula(settings):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("return_lse", [False, True])
-def test_gradients_of_sequences_equal_those_of_the_formula(return_lse):
+def test_gradients_of_sequences_equal_those_of_the_formula(monkeypatch, return_lse, is_fused):
     pytest.importorskip("torch")
+    monkeypatch.setattr(operations, "fuses_gradients", lambda *_: is_fused)
     check_gradients(
         tk.attention_varlen, tk.attention_varlen_reference, arrays(),
         {**LENGTHS, "window_size": (40, 9), "return_lse": return_lse},

@@ -14,7 +14,7 @@ def attention(
     q: Any, k: Any, v: Any, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0, alibi_slopes: Any = None,
     *, sinks: Any = None, bias: Any = None, mask: Any = None, return_lse: bool = False,
-    out: Any = None,
+    deterministic: bool | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Compute ``softmax(q @ k.T * softmax_scale) @ v`` of each head.
 
@@ -38,6 +38,8 @@ def attention(
         mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` tells whether
             a query sees a key, for indices that are broadcast against each other.
         return_lse: return the logarithms of the sums of exponentials too.
+        deterministic: give gradients the same bits in each launch; None is the library's default.
+            Otherwise the gradient of q is summed in any order where that is faster.
         out: the array for the result; with ``return_lse`` the pair.
 
     Returns:
@@ -47,7 +49,7 @@ def attention(
     Raises:
         ValueError: shapes do not fit, or the scale is not positive.
 
-    The backward pass has kernels of its own, without atomic additions.
+    The backward pass has kernels of its own; with ``deterministic``, none adds atomically.
 
     Sources: Dao, "FlashAttention-2", 2023; Shah et al., "FlashAttention-3", 2024.
     """
@@ -63,5 +65,5 @@ def attention(
     return operation(
         q, k, v, sinks, alibi_slopes, bias, None, None, 0, 0,
         float(scale), float(softcap), window_size[0], 0 if causal else window_size[1], mask,
-        out=out,
+        deterministic, out=out,
     )  # fmt: skip

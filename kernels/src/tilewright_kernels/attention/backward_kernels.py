@@ -1,4 +1,4 @@
-"""The backward pass of attention, in three kernels without atomic additions.
+"""The deterministic backward pass of attention, in three kernels without atomic additions.
 
 Weights are recomputed from the logarithms of the row sums. The kernel of keys and values keeps
 its tiles transposed, with keys along the rows, so that no matmul transposes weights.
@@ -10,10 +10,10 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     LOG2_E,
-    kept_scores,
+    first_block_row,
     key_spans,
     load_block,
-    modified_scores,
+    recomputed_weights,
     row_spans,
     sequence,
     store_block,
@@ -22,12 +22,15 @@ from tilewright_kernels.attention.scores import (
 
 @tw.jit
 def row_products_kernel(
-    out_ptr, dout_ptr, dlse_ptr, delta_ptr, cu_q_ptr,
+    out_ptr, dout_ptr, lse_ptr, dlse_ptr, delta_ptr, lse_blocks_ptr, delta_blocks_ptr, cu_q_ptr,
     out_batch, out_row, out_head, dout_batch, dout_row, dout_head,
-    lse_batch, lse_head, dlse_batch, dlse_head, n_q,
+    lse_batch, lse_head, dlse_batch, dlse_head, blocks_batch, blocks_head, n_q,
     M: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """Compute ``sum(out * dout) - dlse`` of each row."""
+    """Compute ``sum(out * dout) - dlse`` of each row, and store it in whole blocks of rows too.
+
+    With it go the logarithms of row sums, in units of log2; rows past the end have inf.
+    """
     row, head, batch = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
     first, n_q = sequence(cu_q_ptr, batch, n_q)
     if cu_q_ptr is None:
@@ -44,6 +47,13 @@ def row_products_kernel(
         delta -= tl.load(at + rows, mask=rows < n_q, other=0.0)
     at = delta_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + first
     tl.store(at + rows, delta, mask=rows < n_q)
+    if lse_blocks_ptr is not None:
+        at = lse_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + first
+        lse = tl.load(at + rows, mask=rows < n_q, other=float("inf"))
+        at = first_block_row(first, batch, head, blocks_batch, blocks_head, M) + rows
+        inside = rows < tl.cdiv(n_q, M) * M
+        tl.store(lse_blocks_ptr + at, lse * LOG2_E, mask=inside)
+        tl.store(delta_blocks_ptr + at, delta, mask=inside)
 
 
 @tw.jit
@@ -76,7 +86,6 @@ def key_span(
 ):  # fmt: skip
     """Add the terms of the rows from ``first`` to ``last`` to the gradients of a block of keys."""
     BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
-    log2_scale = scale * LOG2_E
     for start in range(first, last, M):
         tl.assume(q_first + start >= 0)
         rows = start + tl.arange(0, M)
@@ -88,19 +97,11 @@ def key_span(
         delta = tl.load(delta_ptr + rows, mask=inside, other=0.0)
         products = tl.dot(k, tl.trans(q))
         row, column = rows[None, :], columns[:, None]
-        if BENT:
-            scores, derivative = modified_scores(
-                products, row, column, n_q, n_k, scale, softcap, slope,
-                bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
-            )  # fmt: skip
-            weights = tl.math.exp2(scores - lse[None, :])
-        else:
-            weights = tl.math.exp2(products * log2_scale - lse[None, :])
-        if MASKED:
-            kept = kept_scores(
-                row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
-            )
-            weights = tl.where(kept, weights, 0.0)
+        weights, derivative = recomputed_weights(
+            products, lse[None, :], row, column, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias_ptr, bias_row, bias_column,
+            MASKED, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES,
+        )  # fmt: skip
         dv = tl.dot(weights.to(dout.dtype), dout, dv)
         dscores = weights * (tl.dot(v, tl.trans(dout)) - delta[None, :])
         if BENT:
@@ -196,26 +197,17 @@ def query_span(
 ):  # fmt: skip
     """Add the terms of the keys from ``first`` to ``last`` to the gradient of a block of rows."""
     BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
-    log2_scale = scale * LOG2_E
     for start in range(first, last, N):
         tl.assume(k_first + start >= 0)
         k = load_block(k_ptr, k_first + start, k_row, k_end, N, D, PADDED)
         v = load_block(v_ptr, k_first + start, v_row, k_end, N, D_V, PADDED_V)
         products = tl.dot(q, tl.trans(k))
         row, column = rows[:, None], (start + tl.arange(0, N))[None, :]
-        if BENT:
-            scores, derivative = modified_scores(
-                products, row, column, n_q, n_k, scale, softcap, slope,
-                bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
-            )  # fmt: skip
-            weights = tl.math.exp2(scores - lse[:, None])
-        else:
-            weights = tl.math.exp2(products * log2_scale - lse[:, None])
-        if MASKED:
-            kept = kept_scores(
-                row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
-            )
-            weights = tl.where(kept, weights, 0.0)
+        weights, derivative = recomputed_weights(
+            products, lse[:, None], row, column, n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias_ptr, bias_row, bias_column,
+            MASKED, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES,
+        )  # fmt: skip
         dscores = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
         if BENT:
             dscores = dscores * derivative

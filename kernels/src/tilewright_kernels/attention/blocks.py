@@ -73,6 +73,23 @@ def forward_blocks(
     return AttentionBlocks(m, min(m, 64 if dims <= 64 else 32), 4, 3 if dims <= 64 else 2)
 
 
+def fuses_gradients(dims: int, itemsize: int, device: Device) -> bool:
+    """Return whether one kernel computes all gradients, where it may add in any order.
+
+    It pays where copies add to memory asynchronously, and where the sums of dK and dV and two
+    tiles of scores fit in registers.
+    """
+    return device.family in ("hopper", "blackwell") and itemsize == 2 and dims <= 128
+
+
+@block_rule("attention_gradients")
+def fused_blocks(dims: int, device: Device) -> AttentionBlocks:
+    """Return the blocks of the kernel of all gradients."""
+    if device.family == "cpu":
+        return AttentionBlocks(64, 64, 1, 1)
+    return AttentionBlocks(128 if dims <= 64 else 64, 128, 8, 2)
+
+
 @block_rule("attention_key_gradients")
 def key_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     """Return the blocks of the kernel of the gradients of keys and values."""

@@ -55,6 +55,17 @@ class Extents:
         """The strides of batches and heads of the logarithms of row sums."""
         return 0 if self.is_packed else self.heads * self.total_q, self.total_q
 
+    def block_strides(self, rows: int) -> tuple[int, int]:
+        """Return the strides of batches and heads of queries in whole blocks of ``rows`` rows.
+
+        A packed sequence begins at the multiple of ``rows`` below its first row, after as many
+        blocks as there are sequences before it: each may end in a block of its own.
+        """
+        if self.is_packed:
+            return rows, (self.total_q // rows + self.batch) * rows
+        padded = -(-self.n_q // rows) * rows
+        return padded, self.batch * padded
+
 
 def extents_of(q: Any, k: Any, v: Any, cu_seqlens_q: Any, max_q: int, max_k: int) -> Extents:
     """Return the extents of q, k, v of (batch, rows, heads, dims), or packed: of (rows, ...)."""

@@ -14,11 +14,17 @@ from tilewright_kernels.attention.backward_kernels import (
 )
 from tilewright_kernels.attention.blocks import (
     forward_blocks,
+    fused_blocks,
+    fuses_gradients,
     key_blocks,
     padded_head,
     query_blocks,
 )
 from tilewright_kernels.attention.forward_kernel import attention_forward_kernel
+from tilewright_kernels.attention.fused_backward import (
+    fused_gradients_kernel,
+    scaled_sums_kernel,
+)
 from tilewright_kernels.attention.heads import Extents, extents_of, head_strides, rows_of
 from tilewright_kernels.attention.reference import attention_by_formula
 from tilewright_kernels.operations import Array, Function, Launcher, Operation, strides
@@ -34,7 +40,7 @@ def _lse_shape(q: Any, cu_seqlens_q: Any) -> tuple[int, ...]:
 def _shapes(
     make: Any, q: Any, k: Any, v: Any, sinks: Any, alibi_slopes: Any, bias: Any,
     cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
-    scale: float, softcap: float, left: int, right: int, mask: Any,
+    scale: float, softcap: float, left: int, right: int, mask: Any, deterministic: bool | None,
 ) -> tuple[Any, ...]:  # fmt: skip
     shape = (*q.shape[:-1], v.shape[-1])
     return make(shape, q.dtype), make(_lse_shape(q, cu_seqlens_q), "float32")
@@ -72,6 +78,7 @@ def _launch(
     cu_seqlens_q: Array | None = None, cu_seqlens_k: Array | None = None,
     max_q: int = 0, max_k: int = 0, scale: float = 1.0, softcap: float = 0.0,
     left: int = -1, right: int = -1, mask: Function | None = None,
+    deterministic: bool | None = None,
 ) -> None:  # fmt: skip
     e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
     if 0 in (e.batch, e.n_q, e.heads):
@@ -117,7 +124,7 @@ ATTENTION_LSE = Operation(
 def _backward_shapes(
     make: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, attended: Any, lse: Any, sinks: Any,
     alibi_slopes: Any, bias: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
-    scale: float, softcap: float, left: int, right: int, mask: Any,
+    scale: float, softcap: float, left: int, right: int, mask: Any, deterministic: bool | None,
 ) -> tuple[Any, ...]:  # fmt: skip
     return (
         make(q.shape, q.dtype),
@@ -133,6 +140,7 @@ def _backward_launch(
     sinks: Array | None, alibi_slopes: Array | None, bias: Array | None,
     cu_seqlens_q: Array | None, cu_seqlens_k: Array | None, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Function | None,
+    deterministic: bool | None = None,
 ) -> None:  # fmt: skip
     e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
     q, k, v, dout = rows_of(q), rows_of(k), rows_of(v), rows_of(dout)
@@ -146,36 +154,66 @@ def _backward_launch(
         found = strides(dlse)
         dlse_strides = (0, found[0]) if e.is_packed else (found[0], found[1])
     side = 64 if e.value_dims <= 128 else 32
+    is_fused = not deterministic and fuses_gradients(dims, itemsize, device)
+    lse_blocks, delta_blocks, blocks_strides = None, None, (0, 0)
+    if is_fused:
+        blocks = fused_blocks(dims, device)
+        side = blocks.m
+        blocks_strides = e.block_strides(side)
+        rows = e.heads * blocks_strides[1]
+        lse_blocks, delta_blocks = (run.empty((rows,), "float32") for _ in range(2))
     run(
         row_products_kernel,
         (tw.cdiv(e.n_q, side), e.heads, e.batch),
-        attended, dout, dlse, delta, cu_seqlens_q,
+        attended, dout, lse, dlse, delta, lse_blocks, delta_blocks, cu_seqlens_q,
         *head_strides(attended), *head_strides(dout),
-        *e.lse_strides, *dlse_strides, e.n_q,
+        *e.lse_strides, *dlse_strides, *blocks_strides, e.n_q,
         M=side, D=e.value_dims, PADDED=constants["PADDED_V"],
     )  # fmt: skip
-    blocks = key_blocks(dims, itemsize, device)
-    run(
-        keys_gradient_kernel,
-        (tw.cdiv(e.n_k, blocks.n), e.key_heads, e.batch),
-        q, k, v, dout, lse, delta, dk, dv, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
-        *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
-        *head_strides(dk), *head_strides(dv), *e.lse_strides,
-        _slopes_batch(alibi_slopes), *_bias_strides(bias),
-        e.n_q, e.n_k, e.total_q, scale, softcap, left, right,
-        **constants, **blocks.constants,
-    )  # fmt: skip
-    blocks = query_blocks(dims, itemsize, device)
-    run(
-        queries_gradient_kernel,
-        (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
-        q, k, v, dout, lse, delta, dq, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
-        *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
-        *head_strides(dq), *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
-        e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
-        EVEN=not e.is_packed and e.n_k % blocks.n == 0,
-        **constants, **blocks.constants,
-    )  # fmt: skip
+    if is_fused:
+        dq_sums = run.zeros((rows, constants["PADDED"]), "float32")
+        run(
+            fused_gradients_kernel,
+            (tw.cdiv(e.n_k, blocks.n), e.key_heads, e.batch),
+            q, k, v, dout, lse_blocks, delta_blocks, dq_sums, dk, dv,
+            alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+            *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+            *head_strides(dk), *head_strides(dv), *blocks_strides, rows,
+            _slopes_batch(alibi_slopes), *_bias_strides(bias),
+            e.n_q, e.n_k, e.total_q, scale, softcap, left, right,
+            EVEN=not e.is_packed and e.n_k % blocks.n == 0, updates=("dq_sums_ptr",),
+            **constants, **blocks.constants,
+        )  # fmt: skip
+        is_scaled = softcap > 0 or alibi_slopes is not None or bias is not None
+        run(
+            scaled_sums_kernel,
+            (tw.cdiv(e.n_q, side), e.heads, e.batch),
+            dq_sums, dq, cu_seqlens_q, *blocks_strides, *head_strides(dq), e.n_q,
+            1.0 if is_scaled else scale, M=side, D=e.dims, PADDED=constants["PADDED"],
+        )  # fmt: skip
+    else:
+        blocks = key_blocks(dims, itemsize, device)
+        run(
+            keys_gradient_kernel,
+            (tw.cdiv(e.n_k, blocks.n), e.key_heads, e.batch),
+            q, k, v, dout, lse, delta, dk, dv, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+            *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+            *head_strides(dk), *head_strides(dv), *e.lse_strides,
+            _slopes_batch(alibi_slopes), *_bias_strides(bias),
+            e.n_q, e.n_k, e.total_q, scale, softcap, left, right,
+            **constants, **blocks.constants,
+        )  # fmt: skip
+        blocks = query_blocks(dims, itemsize, device)
+        run(
+            queries_gradient_kernel,
+            (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
+            q, k, v, dout, lse, delta, dq, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+            *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+            *head_strides(dq), *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
+            e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
+            EVEN=not e.is_packed and e.n_k % blocks.n == 0,
+            **constants, **blocks.constants,
+        )  # fmt: skip
     if sinks is not None:
         rows = e.total_q
         run(
@@ -205,6 +243,7 @@ def _gradients(saved: Any, dout: Any, dlse: Any) -> Mapping[str, Any]:
         dout, dlse, saved.q, saved.k, saved.v, saved.out, saved.lse, saved.sinks,
         saved.alibi_slopes, saved.bias, saved.cu_seqlens_q, saved.cu_seqlens_k,
         saved.max_q, saved.max_k, saved.scale, saved.softcap, saved.left, saved.right, saved.mask,
+        saved.deterministic,
     )  # fmt: skip
     found = {"q": dq, "k": dk, "v": dv}
     if saved.sinks is not None:

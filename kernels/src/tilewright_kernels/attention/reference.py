@@ -59,7 +59,11 @@ def attention_reference(
     total = xp.sum(weights, axis=3, keepdims=True)
     out = weights[..., : k.shape[1]] @ values
     out = xp.permute_dims(out / xp.where(total == 0, xp.ones_like(total), total), (0, 2, 1, 3))
-    return (out, (highest + xp.log(total))[..., 0]) if return_lse else out
+    if not return_lse:
+        return out
+    # of rows without keys, whose sum is 0
+    lse = xp.where(total == 0, lowest, highest + xp.log(xp.where(total == 0, 1, total)))
+    return out, lse[..., 0]
 
 
 def attention_varlen_reference(

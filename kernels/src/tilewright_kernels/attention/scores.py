@@ -46,6 +46,15 @@ def sequence(cu_seqlens_ptr, batch, length):
 
 
 @tw.jit
+def first_block_row(first, batch, head, blocks_batch, blocks_head, M: tl.constexpr):
+    """Return where the rows of a sequence are in an array of whole blocks of M rows.
+
+    ``first`` is the row where the sequence begins among packed ones.
+    """
+    return head * blocks_head + (first + batch * blocks_batch) // M * M
+
+
+@tw.jit
 def key_spans(
     row, n_q, n_k, left, right, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr,
@@ -137,3 +146,32 @@ def modified_scores(
         at = rows.to(tl.int64) * bias_row + columns * bias_column
         scores += tl.load(bias_ptr + at, mask=inside, other=0.0).to(tl.float32)
     return scores * LOG2_E, derivative
+
+
+@tw.jit
+def recomputed_weights(
+    products, lse, row, column, n_q, n_k, scale, softcap, left, right,
+    batch, head, slope, bias_ptr, bias_row, bias_column,
+    MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
+):  # fmt: skip
+    """Return the weights of dot products of queries and keys, and the derivatives of scores.
+
+    ``lse``, in units of log2, and the indices are broadcast against the products. Scores that
+    nothing modifies have the derivative ``scale``, for which 1 is returned.
+    """
+    derivative = 1.0
+    if SOFTCAP or SLOPES or bias_ptr is not None:
+        scores, derivative = modified_scores(
+            products, row, column, n_q, n_k, scale, softcap, slope,
+            bias_ptr, bias_row, bias_column, SOFTCAP, SLOPES,
+        )  # fmt: skip
+        weights = tl.math.exp2(scores - lse)
+    else:
+        weights = tl.math.exp2(products * (scale * LOG2_E) - lse)
+    if MASKED:
+        kept = kept_scores(
+            row, column, n_q, n_k, left, right, batch, head, LEFT, RIGHT, SQUARE, MASK
+        )
+        weights = tl.where(kept, weights, 0.0)
+    return weights, derivative

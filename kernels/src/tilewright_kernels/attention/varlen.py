@@ -15,7 +15,7 @@ def attention_varlen(
     max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float | None = None,
     causal: bool = False, window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0,
     alibi_slopes: Any = None, *, sinks: Any = None, mask: Any = None, return_lse: bool = False,
-    out: Any = None,
+    deterministic: bool | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` of sequences that lie one after the other.
 
@@ -32,6 +32,7 @@ def attention_varlen(
             and columns count from the beginning of the sequence.
         alibi_slopes: of (heads,) or (sequences, heads).
         return_lse: return the logarithms of the sums of exponentials too.
+        deterministic: as in :func:`attention`.
         out: the array for the result; with ``return_lse`` the pair.
 
     Returns:
@@ -52,5 +53,6 @@ def attention_varlen(
     return operation(
         q, k, v, sinks, alibi_slopes, None, cu_seqlens_q, cu_seqlens_k,
         int(max_seqlen_q), int(max_seqlen_k), float(scale), float(softcap),
-        window_size[0], 0 if causal else window_size[1], mask, out=out,
+        window_size[0], 0 if causal else window_size[1], mask, deterministic,
+        out=out,
     )  # fmt: skip

@@ -11,13 +11,14 @@ class Defaults:
     """The settings that calls have which name no others.
 
     Attributes:
-        deterministic: whether the same arguments give the same bits in every launch.
+        deterministic: whether the same arguments give the same bits in every launch, where that
+            takes longer.
         invariant: whether an element of a result has the same bits whatever else is in the batch.
         references: whether operations compute by their reference twins, not by kernels.
     """
 
     def __init__(self) -> None:
-        self.deterministic, self.invariant, self.references = True, False, False
+        self.deterministic, self.invariant, self.references = False, False, False
 
 
 #: The settings of this process.
@@ -30,7 +31,8 @@ def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = 
     """Set what operations do in this process that a call does not name; None leaves it.
 
     Args:
-        deterministic: whether the same arguments give the same bits in every launch.
+        deterministic: whether the same arguments give the same bits in every launch, for the
+            operations that have ``deterministic=``; the others always do.
         invariant: whether an element of a result has the same bits whatever else is in the batch,
             for the operations that have ``invariant=``.
     """

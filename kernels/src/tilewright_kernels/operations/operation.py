@@ -407,7 +407,9 @@ class Operation:
             if parameter.kind is DType:
                 found[position] = None if value is None else dtype_name(value)
             elif value is None:
-                found[position] = getattr(DEFAULTS, parameter.name)
+                found[position] = getattr(DEFAULTS, parameter.name) or (
+                    parameter.name == "deterministic" and torch_wants_determinism()
+                )
         return tuple(found)
 
     def _framework(self, arrays: Sequence[Any]) -> Any:
@@ -489,6 +491,12 @@ def torch_is_compiling() -> bool:
     """Return whether ``torch.compile`` or ``torch.export`` traces the caller."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
+
+
+def torch_wants_determinism() -> bool:
+    """Return whether ``torch.use_deterministic_algorithms(True)`` is in force."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.are_deterministic_algorithms_enabled())
 
 
 def torch_observes_calls() -> bool:

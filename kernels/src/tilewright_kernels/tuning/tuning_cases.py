@@ -12,6 +12,13 @@ import numpy as np
 
 import tilewright_kernels as tk
 
+#: Rules of the blocks of attention's backward pass.
+_GRADIENT_RULES = (
+    "attention_gradients",
+    "attention_key_gradients",
+    "attention_query_gradients",
+)
+
 
 class Arrays:
     """Makes random arrays: of NumPy, or of PyTorch on a GPU.
@@ -97,8 +104,9 @@ def cases(arrays: Arrays) -> Iterator[TuningCase]:
                 prepare = functools.partial(_attention, arrays, rows, dims, causal)
                 yield TuningCase("attention", name, prepare)
     for dims in (64, 128):
-        for rule in ("attention_key_gradients", "attention_query_gradients") if gpu else ():
-            prepare = functools.partial(_gradients, arrays, 4096, dims)
+        for rule in _GRADIENT_RULES if gpu else ():
+            deterministic = rule != "attention_gradients"
+            prepare = functools.partial(_gradients, arrays, 4096, dims, deterministic)
             yield TuningCase(rule, f"4096 rows of {dims}", prepare)
     for batch, keys in ((16, 8192), (128, 2048)) if gpu else ((4, 1024),):
         prepare = functools.partial(_decode, arrays, batch, keys)
@@ -135,9 +143,9 @@ def _attention(arrays: Arrays, rows: int, dims: int, causal: bool) -> Callable[[
     return lambda: tk.attention(q, k, v, causal=causal)
 
 
-def _gradients(arrays: Arrays, rows: int, dims: int) -> Callable[[], Any]:
+def _gradients(arrays: Arrays, rows: int, dims: int, deterministic: bool) -> Callable[[], Any]:
     q, k, v = given = [each.requires_grad_() for each in _heads(arrays, rows, dims)]
-    out = tk.attention(q, k, v, causal=True)
+    out = tk.attention(q, k, v, causal=True, deterministic=deterministic)
     dout = arrays.normal(*out.shape)
 
     def call() -> Any:

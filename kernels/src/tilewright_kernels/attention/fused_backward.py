@@ -1,0 +1,130 @@
+"""The backward pass of attention in one kernel, which adds to the gradient of queries atomically.
+
+It computes five matmuls for each block of scores, where :mod:`.backward_kernels` computes seven: a
+program has a block of keys, and adds its terms of the gradient of a block of queries to sums in
+memory. Their order changes from launch to launch, and so do the last bits of this gradient.
+"""
+
+from __future__ import annotations
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright_kernels.attention.scores import (
+    first_block_row,
+    load_block,
+    recomputed_weights,
+    row_spans,
+    sequence,
+    store_block,
+)
+
+
+@tw.jit
+def fused_gradients_kernel(
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_blocks_ptr, delta_blocks_ptr, dq_sums_ptr, dk_ptr, dv_ptr,
+    slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
+    q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
+    dout_batch, dout_row, dout_head, dk_batch, dk_row, dk_head, dv_batch, dv_row, dv_head,
+    blocks_batch, blocks_head, blocks_rows,
+    slopes_batch, bias_batch, bias_head, bias_row, bias_column,
+    n_q, n_k, total_q, scale, softcap, left, right,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, EVEN: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, GROUP: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradients of N keys and values, and add to those of the queries that see them.
+
+    Programs are (blocks of keys, heads of k, batches). Tiles of scores have keys along the rows, so
+    that the operands of dK and dV stay in registers.
+    """
+    column, key_head, batch = tl.program_id(0) * N, tl.program_id(1), tl.program_id(2)
+    SLOPES: tl.constexpr = slopes_ptr is not None
+    MODIFIED: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
+    # the weights of keys past the end may be infinite
+    MASKED: tl.constexpr = LEFT or RIGHT or MASK is not None or not EVEN
+    q_first, n_q = sequence(cu_q_ptr, batch, n_q)
+    k_first, n_k = sequence(cu_k_ptr, batch, n_k)
+    if cu_k_ptr is None:
+        q_end = n_q
+        q_ptr += batch.to(tl.int64) * q_batch
+        dout_ptr += batch.to(tl.int64) * dout_batch
+        k_ptr += batch.to(tl.int64) * k_batch
+        v_ptr += batch.to(tl.int64) * v_batch
+        dk_ptr += batch.to(tl.int64) * dk_batch
+        dv_ptr += batch.to(tl.int64) * dv_batch
+    else:
+        q_end = total_q
+        tl.assume(q_first >= 0)
+    k_ptr += key_head.to(tl.int64) * k_head
+    v_ptr += key_head.to(tl.int64) * v_head
+    columns = column + tl.arange(0, N)
+    k = load_block(k_ptr, k_first + column, k_row, k_first + n_k, N, D, PADDED)
+    v = load_block(v_ptr, k_first + column, v_row, k_first + n_k, N, D_V, PADDED_V)
+    lse_blocks = tl.make_tensor_descriptor(lse_blocks_ptr, [blocks_rows], [1], [M])
+    delta_blocks = tl.make_tensor_descriptor(delta_blocks_ptr, [blocks_rows], [1], [M])
+    dq_sums = tl.make_tensor_descriptor(
+        dq_sums_ptr, [blocks_rows, PADDED], [PADDED, 1], [M, PADDED]
+    )
+    dk = tl.zeros([N, PADDED], tl.float32)
+    dv = tl.zeros([N, PADDED_V], tl.float32)
+    first, _, _, last = row_spans(column, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
+    for member in tl.range(GROUP):
+        head = key_head * GROUP + member
+        slope, bias = 0.0, bias_ptr
+        if SLOPES:
+            slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
+        if bias_ptr is not None:
+            bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
+        queries = q_ptr + head.to(tl.int64) * q_head
+        cotangents = dout_ptr + head.to(tl.int64) * dout_head
+        begin = first_block_row(q_first, batch, head, blocks_batch, blocks_head, M)
+        for start in tl.range(first, last, M, warp_specialize=True):
+            tl.assume(q_first + start >= 0)
+            q = load_block(queries, q_first + start, q_row, q_end, M, D, PADDED)
+            dout = load_block(cotangents, q_first + start, dout_row, q_end, M, D_V, PADDED_V)
+            lse = lse_blocks.load([begin + start])
+            delta = delta_blocks.load([begin + start])
+            products = tl.dot(k, tl.trans(q))
+            # runs while weights are computed
+            dweights = tl.dot(v, tl.trans(dout))
+            rows = (start + tl.arange(0, M))[None, :]
+            weights, derivative = recomputed_weights(
+                products, lse[None, :], rows, columns[:, None], n_q, n_k, scale, softcap,
+                left, right, batch, head, slope, bias, bias_row, bias_column,
+                MASKED, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES,
+            )  # fmt: skip
+            dv = tl.dot(weights.to(dout.dtype), dout, dv)
+            dscores = weights * (dweights - delta[None, :])
+            if MODIFIED:
+                dscores = dscores * derivative
+            rounded = dscores.to(q.dtype)
+            dq = tl.dot(tl.trans(rounded), k)
+            # runs while the gradient of queries is stored
+            dk = tl.dot(rounded, q, dk)
+            dq_sums.atomic_add([begin + start, 0], dq)
+    if not MODIFIED:
+        dk = dk * scale
+    dk_ptr += key_head.to(tl.int64) * dk_head
+    dv_ptr += key_head.to(tl.int64) * dv_head
+    store_block(dk_ptr, k_first + column, dk_row, k_first + n_k, dk, N, D, PADDED)
+    store_block(dv_ptr, k_first + column, dv_row, k_first + n_k, dv, N, D_V, PADDED_V)
+
+
+@tw.jit
+def scaled_sums_kernel(
+    sums_ptr, dq_ptr, cu_q_ptr, blocks_batch, blocks_head, dq_batch, dq_row, dq_head, n_q, scale,
+    M: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr,
+):  # fmt: skip
+    """Compute M rows of the gradient of queries from its sums.
+
+    Programs are (blocks of rows, heads, batches); M is that of the blocks of the sums.
+    """
+    row, head, batch = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
+    first, n_q = sequence(cu_q_ptr, batch, n_q)
+    if cu_q_ptr is None:
+        dq_ptr += batch.to(tl.int64) * dq_batch
+    begin = first_block_row(first, batch, head, blocks_batch, blocks_head, M)
+    sums = load_block(sums_ptr, begin + row, PADDED, begin + n_q, M, PADDED, PADDED)
+    dq_ptr += head.to(tl.int64) * dq_head
+    store_block(dq_ptr, first + row, dq_row, first + n_q, sums * scale, M, D, PADDED)
