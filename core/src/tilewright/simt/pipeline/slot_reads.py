@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
 from tilewright.simt.analysis.shared_views import View, views_of
+from tilewright.simt.dialect.attributes import part_of
 from tilewright.simt.dialect.ops import buffers as ops
 from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.pipeline_attributes import Ahead, shared_layout
@@ -32,7 +33,27 @@ def read_slots(loop: PipelinedLoop, slots: Sequence[Value]) -> None:
                 elif isinstance(user, MULTIPLYING) and view.value is not result:
                     _read_at(loop, user, view.value, slot, view, load, only=user)
         if result.uses:
-            _read_at(loop, load, result, slot, next(views_of(result)), load)
+            place = _first_reader(loop, result) if part_of(loop.loop) is not None else load
+            _read_at(loop, place, result, slot, next(views_of(result)), load)
+
+
+def _first_reader(loop: PipelinedLoop, value: Value) -> Operation:
+    """Return the first operation of the loop's body that reads a value, or contains its reader.
+
+    A tile that is loaded from its slot there takes no registers before. A slot of a warp-specialized
+    loop is released at the end of the iteration.
+    """
+    readers = set(value.uses)
+    return next(
+        operation
+        for operation in loop.body
+        if operation in readers or not readers.isdisjoint(_inside(operation))
+    )
+
+
+def _inside(operation: Operation) -> Iterator[Operation]:
+    for region in operation.regions:
+        yield from region.walk()
 
 
 def _read_at(
