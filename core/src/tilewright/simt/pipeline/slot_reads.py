@@ -40,8 +40,8 @@ def read_slots(loop: PipelinedLoop, slots: Sequence[Value]) -> None:
 def _first_reader(loop: PipelinedLoop, value: Value) -> Operation:
     """Return the first operation of the loop's body that reads a value, or contains its reader.
 
-    A tile that is loaded from its slot there takes no registers before. A slot of a warp-specialized
-    loop is released at the end of the iteration.
+    A tile that is loaded from its slot there takes no registers before. A warp-specialized loop
+    releases its slots at the end of an iteration.
     """
     readers = set(value.uses)
     return next(
