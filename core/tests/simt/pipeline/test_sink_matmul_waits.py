@@ -95,8 +95,8 @@ def test_what_is_in_flight_and_where_the_loop_synchronizes() -> None:
         for wait in operations(module, "simt.wait")
         if any(token.type.queue == "matmuls" for token in wait.group("tokens"))
     ]
-    # the scores while their derivatives are computed, and the gradient of queries while that of keys
-    # is; what multiplies the weights is waited for, which takes no registers beside their derivatives
+    # the scores while their derivatives are computed, and the gradient of queries while that of
+    # keys is; for the gradient of values the weights would be kept beside their derivatives
     assert [dict(tokens.pending(wait))["matmuls"] for wait in waits] == [1, 0, 1, 1, 0]
     (loop,) = {outer for wait in waits for outer in wait.ancestors() if outer.name == "for"}
     body = list(loop.regions[0])
