@@ -44,6 +44,7 @@ def _norms() -> list[Sample]:
             {**wide, "bias": normal(WIDE, seed=2)}, wrt=("x", "weight", "bias"), is_wide=True,
             tolerance=10,
         ),
+        Sample("l2_norm", tk.l2_norm, tk.l2_norm_reference, {"x": x}, wrt=("x",), tolerance=10),
         Sample(
             "group_norm", tk.group_norm, tk.group_norm_reference, image, {"groups": 3},
             wrt=tuple(image), tolerance=10,

@@ -58,9 +58,9 @@ class Operation:
         optional: results that some arguments do not ask for. Callers and the launch get None.
         mutated: arguments whose arrays it changes. Such an operation has no gradients.
         reference: the twin, for :func:`use_references`. It takes those of the operation's
-            arguments that it has parameters for, and returns the results but the residuals, which
-            are converted to the operation's element types; or, where there are none, the new
-            arrays of each of ``mutated``.
+            arguments that it has parameters for, and returns the results that are asked for but the
+            residuals, which are converted to the operation's element types; or, where there are
+            none, the new arrays of each of ``mutated``.
     """
 
     def __init__(
@@ -468,18 +468,19 @@ class Operation:
                     framework.copy(target, source)
             return None
         made = self.shapes(described, *arguments)
-        results = found if isinstance(found, tuple) else (found,)
+        found = found if isinstance(found, tuple) else (found,)
+        results = iter([each for each in found if each is not None])
         if out is None:
             return unpacked(
                 tuple(
-                    None if described_ is None else framework.converted(each, described_[1])
-                    for each, described_ in zip(results, self.without_residuals(made), strict=True)
+                    None if each is None else framework.converted(next(results), each[1])
+                    for each in self.without_residuals(made)
                 )
             )
         given, _ = memory_for(self, framework, made, out, self.first_array(arguments))
-        for target, source in zip(self.without_residuals(given), results, strict=True):
+        for target in self.without_residuals(given):
             if target is not None:
-                framework.copy(target, source)
+                framework.copy(target, next(results))
         return out
 
 
