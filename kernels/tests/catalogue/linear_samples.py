@@ -94,6 +94,12 @@ def _quantized() -> list[Sample]:
     result = {"out_dtype": "float32"}
     few = {**words, "a": normal(1, 96)}
     return [
+        # half a step of int8
+        Sample(
+            "matmul_quantized", tk.matmul_quantized, tk.matmul_quantized_reference,
+            {"a": normal(M, K), "b": normal(K, N, seed=1), "bias": normal(N, seed=2)},
+            {"block": 32, "dtype": "int8"}, dtypes=("float32",), tolerance=5.2e4,
+        ),
         Sample("quantized_matmul", *quantized, words, wrt=("a",), tolerance=500),
         Sample("quantized_matmul row", *quantized, few, wrt=("a",), tolerance=500),
         Sample(

@@ -15,8 +15,6 @@ import tilewright_kernels as tk
 from tilewright_kernels.operations.operation import Operation
 
 NARROW = [each for each in SAMPLES.values() if not each.is_wide]
-#: Samples whose kernels call a function of the user, which a formula in arrays cannot.
-OF_FUNCTIONS = {"attention mask"}
 #: Operations that change arrays, which JAX has not.
 IN_PLACE = {"adamw", "adamw_8bit"}
 
@@ -57,8 +55,6 @@ def references_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("sample", NARROW, ids=str)
 def test_references_take_the_place_of_kernels(sample, framework, monkeypatch):
-    if sample.name in OF_FUNCTIONS:
-        pytest.skip("calls a function of kernels")
     if sample.exported in IN_PLACE and framework == "jax":
         with tk.use_references(), pytest.raises(TypeError, match="do not change"):
             called(sample, arrays_of(sample, framework))
@@ -75,8 +71,6 @@ def test_references_take_the_place_of_kernels(sample, framework, monkeypatch):
 def test_operations_are_functions_of_jax(sample):
     """Results and gradients within ``jax.jit`` are those of the formulas."""
     jax = pytest.importorskip("jax")
-    if sample.name in OF_FUNCTIONS:
-        pytest.skip("calls a function of kernels")
     given = arrays_of(sample, "jax")
     found = jax.jit(lambda arrays: called(sample, arrays))(given)
     with tk.use_references():

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import array_api_compat
+
+from tilewright import JITFunction
+from tilewright_kernels.operations.array_functions import evaluated
 
 _NO_WINDOW = (-1, -1)
 
@@ -17,9 +21,12 @@ def attention_reference(
 ) -> Any:  # fmt: skip
     """Return the plain formula of :func:`attention`, in the types of q.
 
-    ``mask`` is an array that is broadcast against (batch, heads, rows of q, rows of k).
+    ``mask`` is a function of ``tilewright.jit`` as there, or an array that is broadcast against
+    (batch, heads, rows of q, rows of k).
     """
     xp = array_api_compat.array_namespace(q, k, v)
+    if isinstance(mask, JITFunction):
+        mask = _seen(mask, q, range(q.shape[0]), k.shape[1])
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     group = q.shape[2] // k.shape[2]
     keys, values = (
@@ -66,11 +73,21 @@ def attention_reference(
     return out, lse[..., 0]
 
 
+def _seen(mask: Any, q: Any, batches: Sequence[int], n_k: int) -> Any:
+    """Return whether queries see keys, by a function of indices, for some batches."""
+    xp = array_api_compat.array_namespace(q)
+    device = array_api_compat.device(q)
+    n_q, heads = q.shape[1], q.shape[2]
+    batch = xp.asarray(list(batches), device=device)[:, None, None, None]
+    head, row, column = (xp.arange(extent, device=device) for extent in (heads, n_q, n_k))
+    return evaluated(mask, batch, head[:, None, None], row[:, None], column)
+
+
 def attention_varlen_reference(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
     max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float | None = None,
     causal: bool = False, window_size: tuple[int, int] = _NO_WINDOW, softcap: float = 0.0,
-    alibi_slopes: Any = None, *, sinks: Any = None, return_lse: bool = False,
+    alibi_slopes: Any = None, *, sinks: Any = None, mask: Any = None, return_lse: bool = False,
 ) -> Any:  # fmt: skip
     """Return the plain formula of :func:`attention_varlen`, in the types of q."""
     xp = array_api_compat.array_namespace(q, k, v)
@@ -81,9 +98,13 @@ def attention_varlen_reference(
         slopes = alibi_slopes
         if slopes is not None and len(slopes.shape) == 2:
             slopes = slopes[sequence]
+        own = q[None, rows]
+        seen = None
+        if mask is not None:
+            seen = _seen(mask, own, (sequence,), columns.stop - columns.start)
         out, lse = attention_reference(
-            q[None, rows], k[None, columns], v[None, columns], softmax_scale, causal,
-            window_size, softcap, slopes, sinks=sinks, return_lse=True,
+            own, k[None, columns], v[None, columns], softmax_scale, causal,
+            window_size, softcap, slopes, sinks=sinks, mask=seen, return_lse=True,
         )  # fmt: skip
         found.append((out[0, ...], lse[0, ...]))
     out = xp.concat([each for each, _ in found], axis=0)
@@ -95,19 +116,13 @@ def attention_by_formula(
     cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Any,
 ) -> Any:  # fmt: skip
-    """Return the attention, and the logarithms of its sums, for arguments of the operation.
-
-    Raises:
-        TypeError: there is a mask, which kernels alone can call.
-    """
-    if mask is not None:
-        raise TypeError("attention: a mask is a function of kernels, which references cannot call")
+    """Return the attention, and the logarithms of its sums, for arguments of the operation."""
     if cu_seqlens_q is None:
         return attention_reference(
             q, k, v, scale, False, (left, right), softcap, alibi_slopes,
-            sinks=sinks, bias=bias, return_lse=True,
+            sinks=sinks, bias=bias, mask=mask, return_lse=True,
         )  # fmt: skip
     return attention_varlen_reference(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_q, max_k, scale, False, (left, right), softcap,
-        alibi_slopes, sinks=sinks, return_lse=True,
+        alibi_slopes, sinks=sinks, mask=mask, return_lse=True,
     )  # fmt: skip

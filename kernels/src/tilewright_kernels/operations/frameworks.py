@@ -187,6 +187,9 @@ class TorchFramework:
         return None
 
 
+_NO_CHANGES = "arrays of JAX do not change: call functions that return new arrays, without out="
+
+
 class JaxFramework:
     """JAX's arrays, traced or not: shapes stand for memory."""
 
@@ -220,9 +223,15 @@ class JaxFramework:
         Raises:
             TypeError: always.
         """
-        raise TypeError(
-            "arrays of JAX do not change: call functions that return new arrays, without out="
-        )
+        raise TypeError(_NO_CHANGES)
+
+    def fill(self, array: Any, value: Any) -> None:
+        """Refuse: arrays do not change.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(_NO_CHANGES)
 
 
 NUMPY, TORCH, JAX = NumPyFramework(), TorchFramework(), JaxFramework()

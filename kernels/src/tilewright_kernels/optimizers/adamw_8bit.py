@@ -356,7 +356,7 @@ def adamw_8bit_state(parameter: Any) -> tuple[Any, Any, Any, Any]:
     framework, found = framework_of(parameter), []
     for signed in (True, False):
         codes = framework.empty(parameter.shape, "uint8", parameter)
-        codes[...] = int(np.searchsorted(dynamic_codes(signed), 0.0))
+        framework.fill(codes, int(np.searchsorted(dynamic_codes(signed), 0.0)))
         found += [codes, framework.zeros((tw.cdiv(n, GROUP),), "float32", parameter)]
     return found[0], found[1], found[2], found[3]
 
