@@ -38,7 +38,14 @@ def rotary_kernel(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
     REST: tl.constexpr,
+    EVEN: tl.constexpr,
 ):
+    """Rotate heads of a row.
+
+    EVEN: heads fill their blocks, and pairs their lanes, so that no lane is masked off.
+    """
+    if EVEN:
+        half = HALF
     row = tl.program_id(0).to(tl.int64)
     batch = tl.program_id(1).to(tl.int64)
     head = tl.program_id(2) * HEADS + tl.arange(0, HEADS)[:, None]
@@ -46,13 +53,15 @@ def rotary_kernel(
     x_ptr += batch * x_batch_stride + row * x_row_stride + head.to(tl.int64) * x_head_stride
     y_ptr += batch * y_batch_stride + row * y_row_stride + head.to(tl.int64) * y_head_stride
     angles = batch * angle_batch_stride + row * angle_row_stride + lane
-    cos = tl.load(cos_ptr + angles, mask=lane < half, other=0.0).to(tl.float32)
-    sin = tl.load(sin_ptr + angles, mask=lane < half, other=0.0).to(tl.float32)
+    of_half = lane < half
+    cos = tl.load(cos_ptr + angles, mask=of_half, other=0.0).to(tl.float32)
+    sin = tl.load(sin_ptr + angles, mask=of_half, other=0.0).to(tl.float32)
     if INVERSE:
         sin = -sin
     if INTERLEAVED:
         columns = tl.arange(0, 2 * HALF)[None, :]
-        inside = (head < heads) & (columns < 2 * half)
+        of_pairs = columns < 2 * half
+        inside = of_pairs if EVEN else (head < heads) & of_pairs
         pairs = tl.load(x_ptr + columns, mask=inside, other=0.0).to(tl.float32)
         first, second = tl.split(tl.reshape(pairs, [HEADS, HALF, 2]))
         rotated = tl.join(first * cos - second * sin, second * cos + first * sin)
@@ -63,7 +72,7 @@ def rotary_kernel(
             tl.store(y_ptr + rest, tl.load(x_ptr + rest, mask=kept), mask=kept)
         tl.store(y_ptr + columns, rotated, mask=inside)
     else:
-        inside = (head < heads) & (lane < half)
+        inside = of_half if EVEN else (head < heads) & of_half
         first = tl.load(x_ptr + lane, mask=inside, other=0.0).to(tl.float32)
         second = tl.load(x_ptr + half + lane, mask=inside, other=0.0).to(tl.float32)
         if REST > 0:
@@ -151,6 +160,7 @@ def _launch(
         HEADS=head_block,
         HALF=lanes,
         REST=0 if width == 2 * half else tw.next_power_of_2(width - 2 * half),
+        EVEN=half == lanes and heads % head_block == 0,
         num_warps=min(max(head_block * lanes // 256, 1), 4) if is_on_gpu(x) else 4,
     )
 
