@@ -95,7 +95,7 @@ CASES = {
     "kl_div": Case(
         logarithms,
         lambda tk: lambda x, t: tk.kl_div(x, t, log_target=True),
-        lambda liger: lambda x, t: liger.liger_kl_div(x, t, "mean", True),
+        lambda liger: lambda x, t: liger.liger_kl_div(x, t, reduction="mean", log_target=True),
     ),
     "jsd": Case(
         logarithms,
