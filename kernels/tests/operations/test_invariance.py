@@ -68,6 +68,7 @@ def _of_rows(n: int) -> dict[str, Rows]:
         "rms_norm": Rows(tk.rms_norm, one, {"weight": weight}),
         "add_rms_norm": Rows(tk.add_rms_norm, {"x": x, "residual": other}, {"weight": weight}),
         "rms_norm_quantized": Rows(tk.rms_norm_quantized, one, {}, {"dtype": "int8"}),
+        "l2_norm": Rows(tk.l2_norm, one),
         "layer_norm": Rows(tk.layer_norm, one, {"weight": weight, "bias": weight}),
         "softmax": Rows(tk.softmax, one),
         "log_softmax": Rows(tk.log_softmax, one),
@@ -116,6 +117,35 @@ def _of_sequences() -> dict[str, Rows]:
         "matmul": Rows(
             tk.matmul, {"a": _draw(COUNT, 200)}, {"b": _draw(200, 70, seed=1)}, invariant
         ),
+        "matmul_quantized": Rows(
+            tk.matmul_quantized, {"a": _draw(COUNT, 200)}, {"b": _draw(200, 70, seed=1)},
+            {"dtype": "int8", **invariant},
+        ),
+        "expert_swiglu": Rows(
+            _expert_swiglu,
+            {
+                "x": _draw(COUNT, 40), "weights": _probabilities(COUNT, 3),
+                "experts": np.argsort(_draw(COUNT, 6), 1)[:, :3].astype(np.int32),
+            },
+            {"gate_up": _draw(6, 40, 48), "down": _draw(6, 24, 40)},
+        ),
+        "ssd": Rows(
+            tk.ssd,
+            {
+                "x": _draw(COUNT, 75, 4, 8), "dt": _draw(COUNT, 75, 4, seed=1),
+                "B": _draw(COUNT, 75, 2, 5, seed=2), "C": _draw(COUNT, 75, 2, 5, seed=3),
+            },
+            {"A": -np.exp(_draw(4))}, {"dt_softplus": True},
+        ),
+        "gated_delta_rule": Rows(
+            tk.gated_delta_rule,
+            {
+                "q": _draw(COUNT, 75, 2, 8), "k": _draw(COUNT, 75, 2, 8, seed=1),
+                "v": _draw(COUNT, 75, 4, 5, seed=2), "g": -np.abs(_draw(COUNT, 75, 4, seed=3)),
+                "beta": _probabilities(COUNT, 75, 4),
+            },
+            {}, {"use_qk_l2norm": True},
+        ),
         "attention": Rows(tk.attention, heads, {}, {"causal": True}),
         "attention_with_kv_cache": Rows(
             tk.attention_with_kv_cache, {"q": _draw(COUNT, 1, 4, 16), **lengths}, caches, invariant
@@ -125,6 +155,11 @@ def _of_sequences() -> dict[str, Rows]:
             {"kv_cache": _draw(40, 16, 48, seed=1)}, {"value_dims": 32, **invariant},
         ),
     }  # fmt: skip
+
+
+def _expert_swiglu(**arguments: Any) -> Any:
+    with tk.use_defaults(invariant=True):
+        return tk.expert_swiglu(**arguments)
 
 
 def _varlen(counts: Any, **arrays: Any) -> Any:

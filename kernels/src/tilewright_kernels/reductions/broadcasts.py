@@ -106,12 +106,14 @@ def _launch(
     arrays = [None if mean is None else contiguous(x), *each]
     found = _axes(x.shape, dx, axes)
     outer, inner = found[:-4], found[-4:]
+    updates: tuple[str, ...] = ()
     for place in itertools.product(*(range(axis.extent) for axis in outer)):
         bases = [
             sum(i * axis.strides[array] for i, axis in zip(place, outer, strict=True))
             for array in range(3)
         ]
-        _broadcast(run, dx, arrays, bases, inner, (numerator, divisor))
+        _broadcast(run, dx, arrays, bases, inner, (numerator, divisor), updates)
+        updates = ("dx_ptr",)  # of what the launch before has stored to
 
 
 def _axes(shape: Sequence[int], dx: Any, axes: int) -> list[Axis]:
@@ -133,6 +135,7 @@ def _broadcast(
     bases: Sequence[int],
     axes: Sequence[Axis],
     factor: tuple[int, int],
+    updates: Sequence[str],
 ) -> None:
     axis_0, axis_1, axis_2, axis_3 = given = padded(axes, 4, 3)
     elements = 1024 if device_of(dx).family == "cpu" else 2048
@@ -162,6 +165,7 @@ def _broadcast(
         BLOCK_2=block_2,
         BLOCK_3=block_3,
         num_warps=max(block_2 * block_3 // 512, 1),
+        updates=updates,
     )
 
 
