@@ -52,6 +52,7 @@ from tilewright_kernels.linear.linear_cross_entropy import (
 )
 from tilewright_kernels.linear.lora import lora_matmul, lora_matmul_reference
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
+from tilewright_kernels.linear.micro_scaling import quantize_mx, quantize_mx_reference
 from tilewright_kernels.linear.packed_weights import (
     pack_weights,
     unpack_weights,
@@ -246,6 +247,8 @@ __all__ = [
     "permute_reference",
     "plan",
     "quantize",
+    "quantize_mx",
+    "quantize_mx_reference",
     "quantize_reference",
     "quantized_matmul",
     "quantized_matmul_reference",

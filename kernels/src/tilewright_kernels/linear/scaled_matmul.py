@@ -13,6 +13,12 @@ from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmu
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
 from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
+from tilewright_kernels.linear.micro_scaled_matmul import (
+    MICRO_SCALED_MATMUL,
+    check_micro_scaled,
+    micro_scaled_matmul_reference,
+)
+from tilewright_kernels.linear.micro_scaling import as_bytes
 from tilewright_kernels.linear.scaled_kernels import (
     SCALED,
     persistent_scaled_kernel,
@@ -25,13 +31,17 @@ from tilewright_kernels.operations.devices import Device, device_of
 _GROUP_M = 8
 _SCALED = SCALED.value
 _EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
+#: Types of scales that are powers of two, for blocks of 32 elements along K.
+_EXPONENTS = ("uint8", "float8_e8m0fnu")
 
 
 def scaled_matmul_reference(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any = None) -> Any:
     """Return ``(a * a_scale) @ (b * b_scale) + bias``, with scales repeated over their blocks.
 
-    The types are those of the scales.
+    The types are those of the scales; float32 where these are exponents.
     """
+    if name_of(a_scale) in _EXPONENTS:
+        return micro_scaled_matmul_reference(a, b, a_scale, b_scale, bias)
     xp = array_api_compat.array_namespace(a_scale)
 
     def spread(scale: Any, shape: Any, axis: int) -> Any:
@@ -206,15 +216,18 @@ def scaled_matmul(
     out_dtype: str = "bfloat16",
     out: Any = None,
 ) -> Any:
-    """Compute ``(a * a_scale) @ (b * b_scale) + bias`` of 8-bit operands.
+    """Compute ``(a * a_scale) @ (b * b_scale) + bias`` of 8-bit operands, or of 4 bits.
 
     Args:
-        a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8.
-        b: of shape (K, N), of float8 where ``a`` is, else of int8. The transpose of a matrix in C
-            order is faster on GPUs.
-        a_scale: of float32: of shape () or (1,), (M, 1), or (M, K / 128) for blocks of 1 x 128.
+        a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8; in micro-scaling formats also of
+            shape (M, K / 2) and uint8, two elements of float4_e2m1 in a byte, the first in its low
+            half.
+        b: of shape (K, N), of float8 where ``a`` is, else of int8; or (K / 2, N) of uint8. The
+            transpose of a matrix in C order is faster on GPUs.
+        a_scale: of float32: of shape () or (1,), (M, 1), or (M, K / 128) for blocks of 1 x 128. Of
+            uint8 or float8_e8m0fnu in micro-scaling formats (MXFP8, MXFP4): (M, K / 32).
         b_scale: of float32: of shape () or (1,), (1, N), or (K / 128, N / 128) for blocks of
-            128 x 128; quotients are rounded up.
+            128 x 128; quotients are rounded up. In micro-scaling formats: (K / 32, N).
         bias: of shape (N,), or None.
         out_dtype: the name of the result's type.
         out: the array for the result.
@@ -229,6 +242,10 @@ def scaled_matmul(
 
     Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3 (scales of blocks).
     """
+    if name_of(a_scale) in _EXPONENTS:
+        a_scale, b_scale = as_bytes(a_scale), as_bytes(b_scale)
+        check_micro_scaled(a, b, a_scale, b_scale)
+        return MICRO_SCALED_MATMUL(a, b, a_scale, b_scale, bias, out_dtype, out=out)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"operands are (M, K) and (K, N), not {a.shape} and {b.shape}")
     names = name_of(a), name_of(b)
