@@ -331,6 +331,44 @@ class Problem:
         if self._total(variables) >= cost:
             for variable, chosen in zip(variables, found, strict=True):
                 variable.chosen = chosen
+        self._move_chains(variables)
+
+    def _move_chains(self, variables: Sequence[Variable]) -> None:
+        """Choose the layout of a converted value for all that it is computed from, where it pays.
+
+        A chain of variables between a load and its reader can lack an improvement by one variable:
+        it would only move the conversion along the chain.
+        """
+        cost = self._total(variables)
+        for edge in self.edges:
+            wanted = edge.wanted()
+            if wanted is None or not self.price(edge.value, wanted):
+                continue
+            before: dict[Variable, LinearLayout | None] = {}
+            self._move_chain(edge, wanted, before)
+            if len(before) > 1 and (found := self._total(variables)) < cost:
+                cost = found
+                continue
+            for variable, chosen in before.items():
+                variable.chosen = chosen
+
+    def _move_chain(
+        self, edge: Edge, wanted: LinearLayout, before: dict[Variable, LinearLayout | None]
+    ) -> None:
+        """Let what a value is computed from have a reader's layout; note earlier ones in order."""
+        for leaf, path in self.paths(edge.value):
+            origin, layout = self.origins[leaf], wanted
+            if not isinstance(origin.source, Variable) or origin.without_axis is not None:
+                continue
+            for operation in path:
+                layout = self._back(operation, layout)[1]
+            source = origin.source.root()
+            if source in before or source.chosen == layout or layout not in source.candidates:
+                continue
+            before[source] = source.chosen
+            source.chosen = layout
+            for one in source.written:
+                self._move_chain(one, layout, before)
 
     def _descend(self, order: Sequence[Variable]) -> None:
         """Choose the layouts of variables in turn, until a round brings no improvement."""
