@@ -40,6 +40,7 @@ from tilewright.simt.passes.tma.promote_to_tma import raise_loads
 from tilewright.simt.passes.warp_count import set_warps, warps_asked
 from tilewright.simt.pipeline import expand, schedule, select
 from tilewright.simt.pipeline.constant_operands import share_constant_operands
+from tilewright.simt.pipeline.overlap_results import overlap_results
 from tilewright.simt.pipeline.prefetch_beside_matmuls import prefetch_beside_matmuls
 from tilewright.simt.target.simt_target import SimtTarget, Stage
 
@@ -164,6 +165,11 @@ STAGES: Final = (
         "beside",
         _on_kernel(prefetch_beside_matmuls),
         "prefetch small loads beside asynchronous matmuls to words of each thread's own",
+    ),
+    Stage(
+        "overlap",
+        _on_kernel(overlap_results),
+        "start matmuls before the results of the previous ones are used",
     ),
     Stage(
         "allocate",

@@ -404,8 +404,8 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     ),
     "simt.dot_start": (
         (
-            '%r, %q = simt.dot_start %half, %half, %x {plan = "p"} : tile<8x8xf32, #L0>, '
-            "token<matmuls>"
+            '%r, %q = simt.dot_start %half, %half, %x {plan = "p", overwrites = true} : '
+            "tile<8x8xf32, #L0>, token<matmuls>"
         ),
         [
             (

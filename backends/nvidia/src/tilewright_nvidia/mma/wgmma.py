@@ -31,6 +31,7 @@ from typing import Final
 from tilewright.ir.types import BF16, F8E4M3FN, F8E5M2, F16, F32, I8, I32, U8, Type
 from tilewright.llvm.emission.registers import register_type, storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
+from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, log2, row_major
 from tilewright.simt.layouts.mma_tiling import transposed
 from tilewright.simt.lowering.emission.context import SimtContext
@@ -400,6 +401,7 @@ class _Writer(DescriptorOperands):
         assert isinstance(b, SharedOperand)
         w, t = context.writer, self.tiling
         fresh = not t.promoted and all(_is_zero(name) for name in c)
+        overwrites = isinstance(context.operation, DotStart) and context.operation.overwrites
         c = words_of(w, c, self.matmul.accumulator)
         base_b, found_b = self._base(context, 1, b)
         operands, flags = [("i64", base_b)], [found_b.transposed]
@@ -410,12 +412,16 @@ class _Writer(DescriptorOperands):
         else:
             operands += [("i32", word) for word in operand_words(w, a, self.matmul.a)]
         transposed = "".join(f", {int(flag)}" for flag in flags) if self.sizes == (2, 2) else ""
+        never = "0"
+        if overwrites:
+            never = f"${len(c) + len(operands)}"
+            operands.append(("i32", _zero_that_ptxas_does_not_know(w)))
         lines = [
             "{",
             ".reg .pred %yes, %no;",
             ".reg .b64 %a, %b;",
             "setp.eq.u32 %yes, 0, 0;",
-            "setp.ne.u32 %no, 0, 0;",
+            f"setp.ne.u32 %no, {never}, 0;",
         ]
         if t.promoted:
             lines += self._promoted(a, b, len(c), transposed)
@@ -435,7 +441,7 @@ class _Writer(DescriptorOperands):
                         b,
                         len(c),
                         transposed,
-                        "%no" if fresh and not step else "%yes",
+                        "%no" if (fresh or overwrites) and not step else "%yes",
                     )
             lines.append(_COMMIT)
             if not self.asynchronous:
@@ -558,6 +564,13 @@ def operand_words(w: FunctionWriter, names: Sequence[str], element: Type) -> lis
         words_in(w).pack(w, names[i : i + packed], type_, "i32")
         for i in range(0, len(names), packed)
     ]
+
+
+def _zero_that_ptxas_does_not_know(w: FunctionWriter) -> str:
+    """Emit a zero, so that ptxas takes registers for read that an instruction overwrites."""
+    text = "{.reg .b32 %below; mov.u32 $0, %lanemask_gt; mov.u32 %below, %lanemask_le; "
+    (name,) = call_asm(w, f"{text}and.b32 $0, $0, %below;}}", ["i32"], [], effects=False)
+    return name
 
 
 def _is_zero(name: str) -> bool:

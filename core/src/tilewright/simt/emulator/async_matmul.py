@@ -12,7 +12,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.types import Type, element_type
-from tilewright.llvm.emission.registers import register_type, storage_size, storage_type
+from tilewright.llvm.emission.registers import (
+    constant,
+    register_type,
+    storage_size,
+    storage_type,
+)
 from tilewright.simt.analysis.async_hazards import InFlight
 from tilewright.simt.dialect.ops import dot as ops
 from tilewright.simt.dialect.ops.async_copy import Wait
@@ -51,6 +56,8 @@ def asynchronous_plan(
     ) -> list[str]:
         from tilewright.simt.emulator.record import record_of
 
+        if isinstance(context.operation, ops.DotStart) and context.operation.overwrites:
+            accumulator = [constant(matmul.accumulator, 0)] * len(accumulator)
         return record_of(context.writer).matmuls_in_flight.start(
             context, matmul, (a, b, c), (left, right), accumulator
         )

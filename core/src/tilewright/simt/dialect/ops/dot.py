@@ -81,6 +81,10 @@ class PlannedDot(TileMatmul):
 class DotStart(TileMatmul):
     __slots__ = ()
 
+    overwrites = TypedAttribute[bool](
+        "c is not read: the result takes its registers, after its last readers", False
+    )
+
 
 class Step(Operation):
     """An operation on a part of a matmul, of which it says everything."""
