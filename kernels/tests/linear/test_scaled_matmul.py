@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from checks import check_architectures
 
 import tilewright.language as tl
 import tilewright_kernels as tk
@@ -88,6 +89,20 @@ def test_persistent_programs_equal_the_formula(kind, block_n):
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("order", "CF")
+def test_persistent_programs_read_scales_by_columns(order, monkeypatch):
+    """Scales of any strides are copied so that those of consecutive rows are consecutive."""
+    m, n, k = 70, 272, 256
+    monkeypatch.setattr(module, "_blocks", lambda *_: Blocks(32, 64, 128, 4, 2, is_persistent=True))
+    a, b = operands(m, n, k)
+    a_scale, b_scale = scales("block", (m, 1), (m, 2)), scales("block", (1, n), (2, 3))
+    out = np.full((m, n), np.nan, np.float32)
+    given = np.asarray(a_scale, order=order)
+    tk.scaled_matmul(a, np.asarray(b, order="F"), given, b_scale, out_dtype="float32", out=out)
+    expected = tk.scaled_matmul_reference(*doubled(a, b, a_scale, b_scale))
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("block", [None, (1, 128), (128, 128), (3, 50)])
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "int8"])
 def test_quantized_matrices_are_near(block, dtype):
@@ -103,6 +118,15 @@ def test_quantized_matrices_are_near(block, dtype):
     wrong = np.abs(q.astype(np.float64) - ratios)
     assert (wrong <= np.abs(ratios) * step * 1.001 + smallest).all()
     assert not q[7].astype(np.float32).any()
+
+
+@pytest.mark.parametrize("m", [1, 128, 1024])
+def test_kernels_with_scales_of_blocks_compile_for_gpus(m):
+    a, b = np.ones((m, 1024), E4M3), np.ones((1024, 1024), E4M3)
+    check_architectures(
+        module.SCALED_MATMUL, a, b.T, np.ones((m, 8), np.float32), np.ones((8, 8), np.float32),
+        None, "bfloat16", architectures=["sm_90a", "gfx942"] if m == 128 else ["sm_90a"],
+    )  # fmt: skip
 
 
 def test_quantized_matmul_is_near_the_matmul():

@@ -13,7 +13,8 @@ from tilewright_kernels.operations import Launcher, strides
 _SMALLEST = 256
 #: Elements along K of a copy are a multiple, so that no load needs a mask along K.
 _MULTIPLE = 128
-_BLOCK = 64
+#: Rows and columns of a block that a program copies.
+COPIED_BLOCK = 64
 
 
 @tw.jit
@@ -63,13 +64,13 @@ def _copied(run: Launcher, x: Any, pitch: int) -> Any:
     y = run.empty((x.shape[0], pitch), x.dtype)
     run(
         copy_rows_kernel,
-        (tw.cdiv(x.shape[0], _BLOCK), tw.cdiv(pitch, _BLOCK)),
+        (tw.cdiv(x.shape[0], COPIED_BLOCK), tw.cdiv(pitch, COPIED_BLOCK)),
         x,
         y,
         *x.shape,
         pitch,
         *strides(x),
-        BLOCK=_BLOCK,
+        BLOCK=COPIED_BLOCK,
     )
     return y
 

@@ -8,7 +8,11 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
-from tilewright_kernels.linear.alignment import is_transposed_in_memory
+from tilewright_kernels.linear.alignment import (
+    COPIED_BLOCK,
+    copy_rows_kernel,
+    is_transposed_in_memory,
+)
 from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of
 from tilewright_kernels.linear.epilogue import packed
@@ -87,7 +91,10 @@ def _launch(
         and bits_of(name_of(c)) <= 16
     )
     blocks = _blocks(m, n, k, device, "block" in (a_kind, b_kind), may_persist)
-    scales = (*_scale_strides(a_scale, a_kind), *_scale_strides(b_scale, b_kind))
+    a_steps = _scale_strides(a_scale, a_kind)
+    if blocks.is_persistent and a_kind == "block" and a_steps[0] != 1:
+        a_scale, a_steps = _by_columns(run, a_scale), (1, m)
+    scales = (*a_steps, *_scale_strides(b_scale, b_kind))
     constants = {
         "BLOCK_M": blocks.m,
         "BLOCK_N": blocks.n,
@@ -166,6 +173,27 @@ def _launch(
             SUM=accumulator_of("float32"),
             ACTIVATION=None,
         )
+
+
+def _by_columns(run: Launcher, scale: Any) -> Any:
+    """Return a copy [K / 128, M] of scales [M, K / 128], of which a warp loads those of its rows at
+    once."""
+    rows, columns = scale.shape
+    copy = run.empty((columns, rows), "float32")
+    row_step, column_step = strides(scale)
+    run(
+        copy_rows_kernel,
+        (tw.cdiv(columns, COPIED_BLOCK), tw.cdiv(rows, COPIED_BLOCK)),
+        scale,
+        copy,
+        columns,
+        rows,
+        rows,
+        column_step,
+        row_step,
+        BLOCK=COPIED_BLOCK,
+    )
+    return copy
 
 
 @block_rule("scaled_matmul", rounded=("m",))
