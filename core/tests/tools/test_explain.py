@@ -153,14 +153,14 @@ def test_functions_of_other_files_keep_their_lines(tmp_path, monkeypatch):
 def test_what_left_the_fast_path_and_the_price_of_conversions_are_told_of_their_lines():
     found = explain(rows, "*fp32:16, *fp32:16, i32", backend="nvidia", arch="sm_80", BLOCK=512)
     assert [(note.kind, note.place) for note in found.findings[:2]] == [
-        ("left the fast path", line_of("the load")),
-        ("left the fast path", STORE),
+        ("missed optimization", line_of("the load")),
+        ("missed optimization", STORE),
     ]
     assert found.findings[0].text.startswith("load moves 4 bytes at once instead of 16")
     assert (
         "registers" in found.facts
         and "occupancy" in found.facts
-        and "left the fast path:\n  line" in str(found)
+        and "missed optimization:\n  line" in str(found)
     )
     transposed = explain(turned, "*fp32:16, *fp32:16", backend="nvidia", arch="sm_80", N=32)
     (conversion,) = {note for note in transposed.findings if note.kind == "conversion"}
@@ -265,9 +265,9 @@ def test_accesses_of_the_llvm_ir_are_listed_with_those_of_an_address_for_each_la
     found = explain(picked, "*fp32:16, *fp32:16, *i32:16", backend="cpu", N=256)
     place = line_of("the gather")
     told = [(note.kind, note.text) for note in found.findings if note.place == place]
-    why, *gathers = [text for kind, text in told if kind == "left the fast path"]
+    why, *gathers = [text for kind, text in told if kind == "missed optimization"]
     (others,) = (text for kind, text in told if kind == "access")
-    assert told[: 1 + len(gathers)] == [("left the fast path", text) for text in (why, *gathers)]
+    assert told[: 1 + len(gathers)] == [("missed optimization", text) for text in (why, *gathers)]
     assert why == (
         "load: no two addresses are known to be consecutive: they follow what is loaded at "
         f"line {place.line}"

@@ -26,7 +26,7 @@ _WORTH_SAYING: Final = 1.5
 
 def report(function: Function, target: SimtTarget) -> str:
     """A kernel's layouts by number, then its operations in order with the layout and the cost of
-    each, then what left the fast path."""
+    each, then missed optimizations."""
     return Report(function, target).text()
 
 
@@ -90,7 +90,7 @@ class Report:
             "operations:",
             *self.rows,
             "",
-            "left the fast path:" if notes else "nothing left the fast path",
+            "missed optimizations:" if notes else "no missed optimizations",
         ]
         lines += [
             f"  {operation.name} at {operation.location}: {note}" for operation, note in notes

@@ -21,7 +21,7 @@ from tilewright.tools.explain.source_lines import Line, SourceLine, is_instructi
 
 #: Kinds of findings, in the order in which people want them.
 SLOW, CONVERSION, DECISION, ACCESS, VALUES = KINDS = (
-    "left the fast path",
+    "missed optimization",
     "conversion",
     "decision",
     "access",
