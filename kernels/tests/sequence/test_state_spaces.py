@@ -90,6 +90,18 @@ def test_gradients_equal_those_of_the_formula(steps, skips):
         check_gradients(tk.ssd, tk.ssd_reference, arrays, SETTINGS, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("members", [2, 4])
+def test_programs_of_several_heads_of_a_group(members):
+    arrays = further(inputs(length=40, groups=1))
+    with patch.object(chunk_launches, "_members", lambda _: members):
+        check_gradients(
+            tk.ssd, tk.ssd_reference, arrays, SETTINGS, rtol=1e-3, atol=1e-3,
+            layouts=("contiguous",),
+        )  # fmt: skip
+        options = {"frameworks": ("numpy",), "layouts": ("rows",), "rtol": 1e-4, "atol": 1e-4}
+        check_operation(tk.ssd, tk.ssd_reference, arrays, SETTINGS, **options)
+
+
 def test_gradients_of_scans_alone():
     arrays = inputs(2, 20, groups=1)
     check_gradients(tk.ssd, tk.ssd_reference, arrays, rtol=1e-3, atol=1e-3)

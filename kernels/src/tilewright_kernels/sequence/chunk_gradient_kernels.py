@@ -83,54 +83,58 @@ def value_gradient_kernel(
     dweight_ptr, dskip_ptr, cu_seqlens_ptr, q_batch, q_row, q_head, k_batch, k_row, k_head,
     v_batch, v_row, v_head, dout_batch, dout_row, dout_head, skip_head, skip_dim,
     sequences, length, tokens, heads, scale,
-    GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
+    MEMBERS: tl.constexpr, GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
     PADDED: tl.constexpr, WIDTH: tl.constexpr, SKIPS: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradients of what a chunk adds to states: within the chunk, and through states.
+    """Store the gradients of what MEMBERS heads of a group add to states in a chunk.
 
-    With ``weight_ptr`` they are those of ``v``, times weights, and those of the weights follow.
+    They come from within the chunk, and with ``dstates_ptr`` through the states after it. With
+    ``weight_ptr`` they are those of ``v``, times weights, and those of the weights follow.
     """
-    chunk, head, dim = tl.program_id(0), tl.program_id(1), tl.program_id(2) * WIDTH
+    chunk, first, dim = tl.program_id(0), tl.program_id(1) * MEMBERS, tl.program_id(2) * WIDTH
     batch, row, end = rows_of_chunk(cu_seqlens_ptr, chunk, sequences, length, T)
-    q_ptr += batch.to(tl.int64) * q_batch + (head // GROUP) * q_head
-    k_ptr += batch.to(tl.int64) * k_batch + (head // GROUP) * k_head
-    dout_ptr += batch.to(tl.int64) * dout_batch + head * dout_head
+    q_ptr += batch.to(tl.int64) * q_batch + (first // GROUP) * q_head
+    k_ptr += batch.to(tl.int64) * k_batch + (first // GROUP) * k_head
     own = batch.to(tl.int64) * length
-    a_ptr += head.to(tl.int64) * tokens + own
     rows = row + tl.arange(0, T)
     inside = rows < end
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
-    dout = load_tile(dout_ptr, row, end, dout_row, dim, T, D_V, WIDTH)
-    a = tl.load(a_ptr + rows, mask=inside, other=0.0)
-    du = tl.zeros([T, WIDTH], tl.float32)
-    if dstates_ptr is not None:
-        dstates_ptr += (chunk.to(tl.int64) * heads + head) * D * D_V
-        dstate = load_state(dstates_ptr, dim, D_V, 1, D, D_V, PADDED, WIDTH)
-        _, to_end = decay_to_end(a_ptr, row, end, T)
-        du += tl.dot(k, dstate, input_precision="ieee") * to_end[:, None]
+    products = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
     is_later = tl.arange(0, T)[:, None] <= tl.arange(0, T)[None, :]
-    scores = tl.dot(k, tl.trans(q), input_precision="ieee")
-    scores *= decay_between(a[None, :], a[:, None], is_later) * scale
-    du = tl.dot(scores.to(dout.dtype), dout, du, input_precision="ieee")
-    if weight_ptr is not None:
-        v_ptr += batch.to(tl.int64) * v_batch + head * v_head
-        v = load_tile(v_ptr, row, end, v_row, dim, T, D_V, WIDTH).to(tl.float32)
-        place = head.to(tl.int64) * tokens + own + rows
-        tl.store(dweight_ptr + place, tl.sum(du * v, 1), mask=inside)
-        du *= tl.load(weight_ptr + place, mask=inside, other=0.0)[:, None]
-        if skip_ptr is not None:
-            dims = dim + tl.arange(0, WIDTH)
-            skip = tl.load(skip_ptr + head * skip_head + dims * skip_dim, mask=dims < D_V, other=0)
-            dout = dout.to(tl.float32)
-            du += skip.to(tl.float32)[None, :] * dout
-            dskip = tl.sum(tl.where(inside[:, None], dout * v, 0.0), 0)
-            at = chunk.to(tl.int64) * heads + head
-            if SKIPS:
-                tl.store(dskip_ptr + at * D_V + dims, dskip, mask=dims < D_V)
-            else:
-                tl.store(dskip_ptr + at, tl.sum(dskip, 0))
-    store_tile(dv_ptr + (own * heads + head) * D_V, row, end, heads * D_V, dim, du, T, D_V, WIDTH)
+    for member in range(MEMBERS):
+        head = first + member
+        at = dout_ptr + batch.to(tl.int64) * dout_batch + head * dout_head
+        dout = load_tile(at, row, end, dout_row, dim, T, D_V, WIDTH)
+        place = head.to(tl.int64) * tokens + own
+        a = tl.load(a_ptr + place + rows, mask=inside, other=0.0)
+        du = tl.zeros([T, WIDTH], tl.float32)
+        number = chunk.to(tl.int64) * heads + head
+        if dstates_ptr is not None:
+            at = dstates_ptr + number * D * D_V
+            dstate = load_state(at, dim, D_V, 1, D, D_V, PADDED, WIDTH)
+            _, to_end = decay_to_end(a_ptr + place, row, end, T)
+            du += tl.dot(k, dstate, input_precision="ieee") * to_end[:, None]
+        scores = products * decay_between(a[None, :], a[:, None], is_later)
+        du = tl.dot(scores.to(dout.dtype), dout, du, input_precision="ieee")
+        if weight_ptr is not None:
+            at = v_ptr + batch.to(tl.int64) * v_batch + head * v_head
+            v = load_tile(at, row, end, v_row, dim, T, D_V, WIDTH).to(tl.float32)
+            tl.store(dweight_ptr + place + rows, tl.sum(du * v, 1), mask=inside)
+            du *= tl.load(weight_ptr + place + rows, mask=inside, other=0.0)[:, None]
+            if skip_ptr is not None:
+                dims = dim + tl.arange(0, WIDTH)
+                at = skip_ptr + head * skip_head + dims * skip_dim
+                skip = tl.load(at, mask=dims < D_V, other=0.0).to(tl.float32)
+                dout = dout.to(tl.float32)
+                du += skip[None, :] * dout
+                dskip = tl.sum(tl.where(inside[:, None], dout * v, 0.0), 0)
+                if SKIPS:
+                    tl.store(dskip_ptr + number * D_V + dims, dskip, mask=dims < D_V)
+                else:
+                    tl.store(dskip_ptr + number, tl.sum(dskip, 0))
+        at = dv_ptr + (own * heads + head) * D_V
+        store_tile(at, row, end, heads * D_V, dim, du, T, D_V, WIDTH)
 
 
 @tw.jit

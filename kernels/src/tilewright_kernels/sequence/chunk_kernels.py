@@ -109,41 +109,47 @@ def chunk_output_kernel(
     q_ptr, k_ptr, v_ptr, a_ptr, weight_ptr, states_ptr, skip_ptr, z_ptr, out_ptr, ungated_ptr,
     cu_seqlens_ptr, q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
     z_batch, z_row, z_head, skip_head, skip_dim, sequences, length, tokens, heads, scale,
-    GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
+    MEMBERS: tl.constexpr, GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
     PADDED: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Store a chunk's rows: of the state before it, of its own steps, of the skip connection."""
-    chunk, head, dim = tl.program_id(0), tl.program_id(1), tl.program_id(2) * WIDTH
+    """Store a chunk's rows of MEMBERS heads of a group.
+
+    They are of the state before the chunk, of its own steps, and of the skip connection.
+    """
+    chunk, first, dim = tl.program_id(0), tl.program_id(1) * MEMBERS, tl.program_id(2) * WIDTH
     batch, row, end = rows_of_chunk(cu_seqlens_ptr, chunk, sequences, length, T)
-    q_ptr += batch.to(tl.int64) * q_batch + (head // GROUP) * q_head
-    k_ptr += batch.to(tl.int64) * k_batch + (head // GROUP) * k_head
-    v_ptr += batch.to(tl.int64) * v_batch + head * v_head
+    q_ptr += batch.to(tl.int64) * q_batch + (first // GROUP) * q_head
+    k_ptr += batch.to(tl.int64) * k_batch + (first // GROUP) * k_head
     own = batch.to(tl.int64) * length
-    a_ptr += head.to(tl.int64) * tokens + own
     rows = row + tl.arange(0, T)
+    inside = rows < end
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
-    v = load_tile(v_ptr, row, end, v_row, dim, T, D_V, WIDTH)
-    a = tl.load(a_ptr + rows, mask=rows < end, other=0.0)
-    states_ptr += (chunk.to(tl.int64) * heads + head) * D * D_V
-    state = load_state(states_ptr, dim, D_V, 1, D, D_V, PADDED, WIDTH)
-    out = tl.dot(q, state, input_precision="ieee") * tl.exp(a)[:, None]
+    products = tl.dot(q, tl.trans(k), input_precision="ieee")
     is_causal = tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :]
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-    scores *= decay_between(a[:, None], a[None, :], is_causal)
-    if weight_ptr is not None:
-        weight_ptr += head.to(tl.int64) * tokens + own
-        scores *= tl.load(weight_ptr + rows, mask=rows < end, other=0.0)[None, :]
-    out = tl.dot(scores.to(v.dtype), v, out, input_precision="ieee") * scale
-    if skip_ptr is not None:
-        dims = dim + tl.arange(0, WIDTH)
-        at = skip_ptr + head * skip_head + dims * skip_dim
-        out += tl.load(at, mask=dims < D_V, other=0.0).to(tl.float32)[None, :] * v.to(tl.float32)
-    own = (own * heads + head) * D_V
-    if ungated_ptr is not None:
-        store_tile(ungated_ptr + own, row, end, heads * D_V, dim, out, T, D_V, WIDTH)
-    if z_ptr is not None:
-        z_ptr += batch.to(tl.int64) * z_batch + head * z_head
-        z = load_tile(z_ptr, row, end, z_row, dim, T, D_V, WIDTH).to(tl.float32)
-        out *= z * tl.sigmoid(z)
-    store_tile(out_ptr + own, row, end, heads * D_V, dim, out, T, D_V, WIDTH)
+    for member in range(MEMBERS):
+        head = first + member
+        place = head.to(tl.int64) * tokens + own
+        at = v_ptr + batch.to(tl.int64) * v_batch + head * v_head
+        v = load_tile(at, row, end, v_row, dim, T, D_V, WIDTH)
+        a = tl.load(a_ptr + place + rows, mask=inside, other=0.0)
+        at = states_ptr + (chunk.to(tl.int64) * heads + head) * D * D_V
+        state = load_state(at, dim, D_V, 1, D, D_V, PADDED, WIDTH)
+        out = tl.dot(q, state, input_precision="ieee") * tl.exp(a)[:, None]
+        scores = products * decay_between(a[:, None], a[None, :], is_causal)
+        if weight_ptr is not None:
+            scores *= tl.load(weight_ptr + place + rows, mask=inside, other=0.0)[None, :]
+        out = tl.dot(scores.to(v.dtype), v, out, input_precision="ieee") * scale
+        if skip_ptr is not None:
+            dims = dim + tl.arange(0, WIDTH)
+            at = skip_ptr + head * skip_head + dims * skip_dim
+            skip = tl.load(at, mask=dims < D_V, other=0.0).to(tl.float32)
+            out += skip[None, :] * v.to(tl.float32)
+        place = (own * heads + head) * D_V
+        if ungated_ptr is not None:
+            store_tile(ungated_ptr + place, row, end, heads * D_V, dim, out, T, D_V, WIDTH)
+        if z_ptr is not None:
+            at = z_ptr + batch.to(tl.int64) * z_batch + head * z_head
+            z = load_tile(at, row, end, z_row, dim, T, D_V, WIDTH).to(tl.float32)
+            out *= z * tl.sigmoid(z)
+        store_tile(out_ptr + place, row, end, heads * D_V, dim, out, T, D_V, WIDTH)

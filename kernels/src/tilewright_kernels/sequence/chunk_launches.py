@@ -124,25 +124,30 @@ def recurrence_of(k: Any, v: Any, cu_seqlens: Any) -> Recurrence:
     )  # fmt: skip
 
 
-def _state_options(r: Recurrence) -> dict[str, Any]:
+def _state_options(r: Recurrence, stages: int) -> dict[str, Any]:
     """Return the block of values of kernels that walk along sequences.
 
     Blocks of states are independent, so that they shrink until all processors have one.
     """
     if r.device.family == "cpu":
         return {"WIDTH": min(r.padded_values, 64), "num_warps": 1}
-    width = min(r.padded_values, 64)
+    width = min(r.padded_values, 64, max(8192 // r.padded, 16))
     programs = r.sequences * r.heads
     while width > 16 and programs * tw.cdiv(r.value_dims, width) < r.device.processors:
         width //= 2
-    return {"WIDTH": width, "num_warps": 4, "num_stages": 2}
+    return {"WIDTH": width, "num_warps": 4, "num_stages": stages}
 
 
-def tile_options(r: Recurrence) -> dict[str, Any]:
-    """Return the block of values, and warps, of kernels of chunks on their own."""
+def tile_options(r: Recurrence, kernel: str) -> dict[str, Any]:
+    """Return the block of values, warps and stages of a kernel of chunks on their own.
+
+    The gradients of keys fill the registers, so that no loads of the next head are in flight.
+    """
     if r.device.family == "cpu":
         return {"WIDTH": min(r.padded_values, 64), "num_warps": 1}
-    return {"WIDTH": min(r.padded_values, 64), "num_warps": 4 if r.steps <= 64 else 8}
+    width = min(r.padded_values, 128 if r.steps == 64 else 64, max(16384 // r.padded, 16))
+    warps = 8 if kernel == "wy_gradient" and width == 128 else 4
+    return {"WIDTH": width, "num_warps": warps, "num_stages": 1 if kernel == "key" else 2}
 
 
 def _members(r: Recurrence) -> int:
@@ -181,7 +186,7 @@ def launch_states(
     states: Any, u: Any, final: Any, is_value_first: bool,
 ) -> None:  # fmt: skip
     """Store the states before chunks, and the last one."""
-    k, v, options = rows_of(k), rows_of(v), _state_options(r)
+    k, v, options = rows_of(k), rows_of(v), _state_options(r, 2)
     run(
         chunk_state_kernel,
         (r.sequences, r.heads, tw.cdiv(r.value_dims, options["WIDTH"])),
@@ -196,15 +201,15 @@ def launch_outputs(
     out: Any, scale: float = 1.0, skip: Any = None, z: Any = None, ungated: Any = None,
 ) -> None:  # fmt: skip
     """Store the rows of all chunks."""
-    q, k, v, options = rows_of(q), rows_of(k), rows_of(v), tile_options(r)
-    z = None if z is None else rows_of(z)
+    q, k, v, options = rows_of(q), rows_of(k), rows_of(v), tile_options(r, "output")
+    z, members = None if z is None else rows_of(z), _members(r)
     run(
         chunk_output_kernel,
-        (r.chunks, r.heads, tw.cdiv(r.value_dims, options["WIDTH"])),
+        (r.chunks, r.heads // members, tw.cdiv(r.value_dims, options["WIDTH"])),
         q, k, v, a, weight, states, skip, z, out, ungated, r.cu_seqlens,
         *head_strides(q), *head_strides(k), *head_strides(v),
         *((0, 0, 0) if z is None else head_strides(z)), *skip_strides(skip),
-        r.sequences, *r.sizes, scale, **r.constants, **options,
+        r.sequences, *r.sizes, scale, MEMBERS=members, **r.constants, **options,
     )  # fmt: skip
 
 
@@ -221,7 +226,7 @@ def launch_state_gradients(
     dstates: Any, dinitial: Any, is_value_first: bool, scale: float = 1.0,
 ) -> None:  # fmt: skip
     """Store the gradients of the states after chunks, and of the initial ones."""
-    q, k, dout, options = rows_of(q), rows_of(k), rows_of(dout), _state_options(r)
+    q, k, dout, options = rows_of(q), rows_of(k), rows_of(dout), _state_options(r, 1)
     run(
         state_gradient_kernel,
         (r.sequences, r.heads, tw.cdiv(r.value_dims, options["WIDTH"])),
@@ -238,15 +243,17 @@ def launch_value_gradients(
     scale: float = 1.0,
 ) -> None:  # fmt: skip
     """Store the gradients of values; of all of a head at once where there are weights."""
-    q, k, v, dout, options = rows_of(q), rows_of(k), rows_of(v), rows_of(dout), tile_options(r)
+    q, k, v, dout = rows_of(q), rows_of(k), rows_of(v), rows_of(dout)
+    options = tile_options(r, "value")
     if weight is not None:
         options = {**options, "WIDTH": r.padded_values}
+    members = _members(r)
     run(
         value_gradient_kernel,
-        (r.chunks, r.heads, tw.cdiv(r.value_dims, options["WIDTH"])),
+        (r.chunks, r.heads // members, tw.cdiv(r.value_dims, options["WIDTH"])),
         q, k, v, dout, a, weight, dstates, skip, dv, dweight, dskip, r.cu_seqlens,
         *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
-        *skip_strides(skip), r.sequences, *r.sizes, scale,
+        *skip_strides(skip), r.sequences, *r.sizes, scale, MEMBERS=members,
         SKIPS=skip is not None and len(skip.shape) == 2, **r.constants, **options,
     )  # fmt: skip
 
@@ -280,7 +287,7 @@ def launch_query_key_gradients(
         through: what heads add to the gradients of keys, of (rows, heads, dims), or None.
         row_through: what each row of a head adds to those of log decays, or None.
     """
-    q, k, v, dout, options = rows_of(q), rows_of(k), rows_of(v), rows_of(dout), tile_options(r)
+    q, k, v, dout = rows_of(q), rows_of(k), rows_of(v), rows_of(dout)
     members = _members(r)
     parts = r.heads // r.groups // members
     rows, inner, outer = (run.empty((r.heads, r.tokens), "float32") for _ in range(3))
@@ -294,16 +301,17 @@ def launch_query_key_gradients(
         r.cu_seqlens, *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
         r.sequences, r.length, r.tokens, r.groups, scale,
     )  # fmt: skip
-    constants = {**r.constants, "MEMBERS": members, "PADDED_V": r.padded_values, **options}
+    constants = {**r.constants, "MEMBERS": members, "PADDED_V": r.padded_values}
     grid = (r.chunks, r.groups, parts)
     run(
         query_gradient_kernel, grid,
         q, k, v, dout, a, weight, states, dq_parts, rows, *common, **constants,
+        **tile_options(r, "query"),
     )  # fmt: skip
     run(
         key_gradient_kernel, grid,
         q, k, v, dout, a, weight, states, dstates, through, dk_parts, inner, outer, sums.ends,
-        *common, **constants,
+        *common, **constants, **tile_options(r, "key"),
     )  # fmt: skip
     if parts > 1:
         for source, target in ((dq_parts, dq), (dk_parts, dk)):
@@ -336,7 +344,7 @@ def launch_decay_gradients(
 def add_parts(run: Launcher, parts: Any, total: Any, n_parts: int, n_columns: int) -> None:
     """Add up partial results in float32, in a fixed order."""
     rows = min(int(tw.next_power_of_2(n_parts)), 64)
-    columns = min(int(tw.next_power_of_2(n_columns)), max(1024 // rows, 16))
+    columns = min(int(tw.next_power_of_2(n_columns)), max(4096 // rows, 16))
     run(
         part_sums_kernel,
         (tw.cdiv(n_columns, columns),),

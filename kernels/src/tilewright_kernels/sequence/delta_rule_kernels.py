@@ -23,63 +23,106 @@ _SIDE = tl.constexpr(16)
 
 
 @tw.jit
-def unit_lower_inverse(a, T: tl.constexpr, PRECISION: tl.constexpr):
-    """Return the inverse of ``I + a`` of T rows, of a strictly lower triangular ``a``.
+def diagonal_blocks(a, T: tl.constexpr, SIDE: tl.constexpr):
+    """Return the diagonal blocks of a matrix of T rows: (blocks, SIDE, SIDE)."""
+    BLOCKS: tl.constexpr = T // SIDE
+    block = tl.arange(0, BLOCKS)
+    tiles = tl.reshape(a, [BLOCKS, SIDE, BLOCKS, SIDE])
+    is_diagonal = block[:, None, None, None] == block[None, None, :, None]
+    return tl.sum(tl.where(is_diagonal, tiles, 0.0), 2)
 
-    Forward substitution inverts the diagonal blocks, all at once; then matmuls join pairs of them:
-    the block below two inverses is minus the product of the lower one, that of ``a``, the upper.
+
+@tw.jit
+def joined_inverses(found, a, T: tl.constexpr, SIDE: tl.constexpr, PRECISION: tl.constexpr):
+    """Return the inverses of blocks of twice SIDE from those of SIDE.
+
+    The block below two inverses is minus the product of the lower one, that of ``a``, the upper.
+    """
+    PAIRS: tl.constexpr = T // (2 * SIDE)
+    tiles = tl.reshape(diagonal_blocks(a, T, 2 * SIDE), [PAIRS, 2, SIDE, 2, SIDE])
+    half = tl.arange(0, 2)
+    row, column = half[None, :, None, None, None], half[None, None, None, :, None]
+    below = tl.sum(tl.sum(tl.where(row > column, tiles, 0.0), 3), 1)
+    pairs = tl.reshape(found, [PAIRS, 2, SIDE, SIDE])
+    is_lower = half[None, :, None, None] == 1
+    lower = tl.sum(tl.where(is_lower, pairs, 0.0), 1)
+    upper = tl.sum(tl.where(is_lower, 0.0, pairs), 1)
+    below = tl.dot(lower, below, input_precision=PRECISION)
+    below = tl.dot(below, upper, input_precision=PRECISION)[:, None, :, None, :]
+    whole = tl.where(row > column, -below, 0.0)
+    whole = tl.where(row == column, pairs[:, :, :, None, :], whole)
+    return tl.reshape(whole, [PAIRS, 2 * SIDE, 2 * SIDE])
+
+
+@tw.jit
+def unit_lower_inverse(a, T: tl.constexpr, PRECISION: tl.constexpr):
+    """Return the inverse of ``I + a`` of T rows, at most 64, of a strictly lower triangular ``a``.
+
+    Forward substitution inverts the diagonal blocks of 16 rows, all at once; matmuls join them.
     """
     BLOCKS: tl.constexpr = T // _SIDE
     block, side = tl.arange(0, BLOCKS), tl.arange(0, _SIDE)
-    tiles = tl.reshape(a, [BLOCKS, _SIDE, BLOCKS, _SIDE])
-    is_diagonal = block[:, None, None, None] == block[None, None, :, None]
-    diagonal = tl.sum(tl.where(is_diagonal, tiles, 0.0), 2)
+    diagonal = diagonal_blocks(a, T, _SIDE)
     row, column = side[None, :, None], side[None, None, :]
     found = tl.where((row == column) & (block >= 0)[:, None, None], 1.0, 0.0)
     for step in range(1, _SIDE):
         factors = tl.sum(tl.where(row == step, diagonal, 0.0), 1)
         change = tl.sum(factors[:, :, None] * found, 1)
         found = tl.where(row == step, found - change[:, None, :], found)
-    inverse = tl.reshape(tl.where(is_diagonal, found[:, :, None, :], 0.0), [T, T])
-    rows, columns = tl.arange(0, T)[:, None], tl.arange(0, T)[None, :]
     if T > _SIDE:
-        joined = (rows // 32 == columns // 32) & (rows // 16 > columns // 16)
-        below = tl.dot(inverse, tl.where(joined, a, 0.0), input_precision=PRECISION)
-        inverse -= tl.dot(below, inverse, input_precision=PRECISION)
+        found = joined_inverses(found, a, T, _SIDE, PRECISION)
     if T > 2 * _SIDE:
-        joined = rows // 32 > columns // 32
-        below = tl.dot(inverse, tl.where(joined, a, 0.0), input_precision=PRECISION)
-        inverse -= tl.dot(below, inverse, input_precision=PRECISION)
-    return inverse
+        found = joined_inverses(found, a, T, 2 * _SIDE, PRECISION)
+    return tl.reshape(found, [T, T])
+
+
+@tw.jit
+def triangle_kernel(
+    k_ptr, beta_ptr, a_ptr, inverse_ptr, cu_seqlens_ptr,
+    k_batch, k_row, k_head, beta_batch, beta_row, beta_head, sequences, length, tokens, heads,
+    PRECISION: tl.constexpr, GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr,
+    PADDED: tl.constexpr,
+):  # fmt: skip
+    """Store the inverse of a chunk's ``I + A``."""
+    chunk, head = tl.program_id(0), tl.program_id(1)
+    batch, row, end = rows_of_chunk(cu_seqlens_ptr, chunk, sequences, length, T)
+    k_ptr += batch.to(tl.int64) * k_batch + (head // GROUP) * k_head
+    beta_ptr += batch.to(tl.int64) * beta_batch + head * beta_head
+    rows, step = row + tl.arange(0, T), tl.arange(0, T)
+    inside = rows < end
+    k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
+    beta = tl.load(beta_ptr + rows.to(tl.int64) * beta_row, mask=inside, other=0.0).to(tl.float32)
+    place = head.to(tl.int64) * tokens + batch.to(tl.int64) * length + rows
+    a = tl.load(a_ptr + place, mask=inside, other=0.0)
+    triangle = tl.dot(k, tl.trans(k), input_precision="ieee") * beta[:, None]
+    triangle *= decay_between(a[:, None], a[None, :], step[:, None] > step[None, :])
+    inverse = unit_lower_inverse(triangle, T, PRECISION)
+    at = (chunk.to(tl.int64) * heads + head) * T * T + step[:, None] * T + step[None, :]
+    tl.store(inverse_ptr + at, inverse.to(inverse_ptr.dtype.element_ty))
 
 
 @tw.jit
 def wy_kernel(
     k_ptr, v_ptr, beta_ptr, a_ptr, inverse_ptr, w_ptr, u_ptr, cu_seqlens_ptr,
     k_batch, k_row, k_head, v_batch, v_row, v_head, beta_batch, beta_row, beta_head,
-    sequences, length, tokens, heads, PRECISION: tl.constexpr,
+    sequences, length, tokens, heads,
     GROUP: tl.constexpr, T: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr,
     PADDED: tl.constexpr, PADDED_V: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Store the inverse of a chunk, ``w`` and ``u0``."""
+    """Store a chunk's ``w`` and ``u0``."""
     chunk, head = tl.program_id(0), tl.program_id(1)
     batch, row, end = rows_of_chunk(cu_seqlens_ptr, chunk, sequences, length, T)
     k_ptr += batch.to(tl.int64) * k_batch + (head // GROUP) * k_head
     v_ptr += batch.to(tl.int64) * v_batch + head * v_head
     beta_ptr += batch.to(tl.int64) * beta_batch + head * beta_head
     own = batch.to(tl.int64) * length
-    rows = row + tl.arange(0, T)
+    rows, step = row + tl.arange(0, T), tl.arange(0, T)
     inside = rows < end
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
     beta = tl.load(beta_ptr + rows.to(tl.int64) * beta_row, mask=inside, other=0.0).to(tl.float32)
     a = tl.load(a_ptr + head.to(tl.int64) * tokens + own + rows, mask=inside, other=0.0)
-    step = tl.arange(0, T)
-    triangle = tl.dot(k, tl.trans(k), input_precision="ieee") * beta[:, None]
-    triangle *= decay_between(a[:, None], a[None, :], step[:, None] > step[None, :])
-    inverse = unit_lower_inverse(triangle, T, PRECISION)
-    at = (chunk.to(tl.int64) * heads + head) * T * T
-    at += step[:, None] * T + step[None, :]
-    tl.store(inverse_ptr + at, inverse.to(inverse_ptr.dtype.element_ty))
+    at = (chunk.to(tl.int64) * heads + head) * T * T + step[:, None] * T + step[None, :]
+    inverse = tl.load(inverse_ptr + at).to(tl.float32)
     own = own * heads + head
     scaled = (inverse * (beta * tl.exp(a))[None, :]).to(k.dtype)
     w = tl.dot(scaled, k, input_precision="ieee")

@@ -23,7 +23,11 @@ from tilewright_kernels.sequence.chunk_launches import (
     recurrence_of,
     tile_options,
 )
-from tilewright_kernels.sequence.delta_rule_kernels import wy_gradient_kernel, wy_kernel
+from tilewright_kernels.sequence.delta_rule_kernels import (
+    triangle_kernel,
+    wy_gradient_kernel,
+    wy_kernel,
+)
 
 
 def _steps_by_formula(
@@ -104,8 +108,8 @@ def _shapes(
     )
 
 
-def _constants(r: Recurrence) -> dict[str, Any]:
-    return {**r.constants, "PADDED_V": r.padded_values, **tile_options(r)}
+def _constants(r: Recurrence, kernel: str) -> dict[str, Any]:
+    return {**r.constants, "PADDED_V": r.padded_values, **tile_options(r, kernel)}
 
 
 def _launch(
@@ -126,12 +130,19 @@ def _launch(
             inverse = run.empty((r.chunks, r.heads, r.steps, r.steps), v.dtype)
         launch_log_decay(run, r, g, a)
         k, v = rows_of(k), rows_of(v)
+        options = (r.sequences, *r.sizes)
+        run(
+            triangle_kernel,
+            (r.chunks, r.heads),
+            k, beta, a, inverse, r.cu_seqlens, *head_strides(k), *strides(beta), *options,
+            PRECISION="ieee" if r.steps == 32 else "tf32x3", GROUP=r.heads // r.groups, T=r.steps,
+            D=r.dims, PADDED=r.padded, num_warps=1 if r.device.family == "cpu" else 2,
+        )  # fmt: skip
         run(
             wy_kernel,
             (r.chunks, r.heads),
-            k, v, beta, a, inverse, w, first, r.cu_seqlens,
-            *head_strides(k), *head_strides(v), *strides(beta), r.sequences, *r.sizes,
-            PRECISION="ieee" if r.steps == 32 else "tf32x3", **_constants(r),
+            k, v, beta, a, inverse, w, first, r.cu_seqlens, *head_strides(k), *head_strides(v),
+            *strides(beta), *options, **_constants(r, "wy"),
         )  # fmt: skip
     launch_states(run, r, k, first, w, a, None, initial_state, states, u, final_state, False)
     if not r.is_empty:
@@ -183,7 +194,8 @@ def _backward_launch(
         wy_gradient_kernel,
         (r.chunks, r.heads),
         k, v, beta, a, inverse, u, du, states, dv, dbeta, through, row_through, r.cu_seqlens,
-        *head_strides(k), *head_strides(v), *strides(beta), r.sequences, *r.sizes, **_constants(r),
+        *head_strides(k), *head_strides(v), *strides(beta), r.sequences, *r.sizes,
+        **_constants(r, "wy_gradient"),
     )  # fmt: skip
     sums = launch_query_key_gradients(
         run, r, q, k, u, dout, a, None, states, dstates, dq, dk, through, row_through, scale
