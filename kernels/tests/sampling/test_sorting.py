@@ -120,3 +120,15 @@ def test_topk_of_wide_rows_keeps_the_first_of_equal_elements(k, largest):
         _, found = tk.topk(x, k, largest=largest)
         keys = -x.astype(np.float64) if largest else x
         np.testing.assert_array_equal(found, np.argsort(keys, -1, kind="stable")[:, :k])
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("columns", "k"), [(600, 5), (5000, 20), (70001, 50)])
+def test_topk_of_rows_whose_largest_elements_lie_together(columns, k, largest):
+    rng = np.random.default_rng(0)
+    ordered = np.sort(rng.standard_normal((2, columns)).astype(np.float32))
+    few = np.where(ordered > 3, ordered, 0).astype(np.float32)
+    for x in (ordered, ordered[:, ::-1], rng.permuted(ordered, axis=1), few, 0 * ordered):
+        found = tk.topk(x, k, largest=largest)
+        for one, other in zip(found, tk.topk_reference(x, k, largest=largest), strict=True):
+            np.testing.assert_array_equal(one, other)

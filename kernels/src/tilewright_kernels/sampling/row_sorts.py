@@ -18,6 +18,7 @@ from tilewright_kernels.sampling.sort_kernels import (
     sort_blocks_kernel,
     sort_rows_kernel,
 )
+from tilewright_kernels.sampling.strip_candidates import strip_candidates, takes_strips
 
 #: Elements of a row that a program sorts in registers.
 _WIDEST = 4096
@@ -66,7 +67,10 @@ def sort_rows(
     }
     arrays = (payload, results.values, results.indices, results.payloads)
     kept = tw.next_power_of_2(n_results)
-    if n_columns > _WIDEST and kept <= _WIDEST // 4:
+    is_on_cpu = device_of(x).family == "cpu"
+    if is_on_cpu and takes_strips(n_columns, kept):
+        source, n_columns = strip_candidates(run, x, n_rows, n_columns, kept, descending)
+    elif n_columns > _WIDEST and kept <= _WIDEST // 4:
         source, n_columns = _best(run, x, n_rows, n_columns, kept, descending)
     elif n_columns > _WIDEST:
         _sort_wide(run, x, arrays, n_rows, n_results, layout, descending)
@@ -74,7 +78,7 @@ def sort_rows(
     else:
         source = None
     block = max(tw.next_power_of_2(n_columns), 2)
-    rows = 1 if device_of(x).family == "cpu" else max(512 // block, 1)
+    rows = 1 if is_on_cpu else max(512 // block, 1)
     run(
         sort_rows_kernel,
         (tw.cdiv(n_rows, rows),),
