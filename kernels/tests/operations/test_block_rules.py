@@ -142,7 +142,7 @@ def test_the_command_measures_on_the_cpu(own_records, monkeypatch, capsys):
         yield TuningCase("matmul", "small", lambda: tuning_cases._matmul(arrays, 16, 32, 32))
 
     monkeypatch.setattr(tuning_cases, "cases", cases)
-    monkeypatch.setattr(block_search, "_LIMITS", {"m": (16, 32), "n": (16, 32)})
+    monkeypatch.setattr(block_search, "_LIMITS", {"n": (16, 32)})
     monkeypatch.setattr(block_search, "_WORTH", 2.0)
     folder = own_records / "records"
     command = ["tune", "tilewright_kernels:matmul", "--backend", "cpu", "--records", str(folder)]
