@@ -20,10 +20,12 @@ _PROGRAMS = 2048
 
 
 @tw.jit
-def program_row(table_ptr, blocks_ptr, COLUMNS: tl.constexpr):
-    """Return the program's row of a table of addresses, and its block within the arrays."""
-    entry = tl.load(blocks_ptr + tl.program_id(0))
-    return table_ptr + (entry >> 32) * COLUMNS, entry & 0xFFFFFFFF
+def program_row(table_ptr, blocks_ptr, COLUMNS: tl.constexpr, PARTS: tl.constexpr = 1):
+    """Return the program's row of a table of addresses, and its part of a block of the arrays."""
+    program = tl.program_id(0)
+    entry = tl.load(blocks_ptr + program // PARTS)
+    block = (entry & 0xFFFFFFFF) * PARTS + program % PARTS
+    return table_ptr + (entry >> 32) * COLUMNS, block
 
 
 @tw.jit

@@ -13,6 +13,7 @@ import numpy as np
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Arrays, Launcher, Operation
+from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.operations.frameworks import framework_of
 from tilewright_kernels.optimizers.adamw import (
     adamw_update,
@@ -24,6 +25,8 @@ from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
 
 #: Elements that have one scale.
 GROUP = 256
+#: Groups of a block in the table of blocks.
+_GROUPS_OF_BLOCK = 4
 
 
 @functools.cache
@@ -150,10 +153,11 @@ def adamw_8bit_kernel(
     PARAMETER: tl.constexpr,
     GRADIENT: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
+    PARTS: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
 ):
-    row_ptr, block = program_row(table_ptr, blocks_ptr, 7)
+    row_ptr, block = program_row(table_ptr, blocks_ptr, 7, PARTS)
     n = tl.load(row_ptr + 6)
     group = block * GROUPS + tl.arange(0, GROUPS)
     offsets = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
@@ -313,14 +317,15 @@ def _launch(
     correction_2: float,
 ) -> None:
     lists: Any = (parameters, gradients, first_codes, first_scales, second_codes, second_scales)
-    groups_of_program = 4
     for key, groups in grouped("adamw_8bit", lists).items():
         first = groups[0][0]
         place = str(first.device) if hasattr(first, "data_ptr") else None
-        table = table_of(groups, groups_of_program * GROUP)
+        # on a GPU a warp takes a group, whose largest magnitude it finds by itself
+        parts = 1 if device_of(first).family == "cpu" else _GROUPS_OF_BLOCK
+        table = table_of(groups, _GROUPS_OF_BLOCK * GROUP)
         run(
             adamw_8bit_kernel,
-            (table.n_blocks,),
+            (table.n_blocks * parts,),
             table.rows,
             table.blocks,
             _codes(True, place),
@@ -334,9 +339,10 @@ def _launch(
             getattr(tl, key[0]),
             getattr(tl, key[1]),
             IS_ALIGNED=key[-1],
-            GROUPS=groups_of_program,
+            PARTS=parts,
+            GROUPS=_GROUPS_OF_BLOCK // parts,
             GROUP=GROUP,
-            num_warps=4,
+            num_warps=1,
         )
 
 
