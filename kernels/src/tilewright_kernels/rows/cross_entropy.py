@@ -11,8 +11,8 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
 from tilewright_kernels.rows.losses import check_reduction, launch_reduction
-from tilewright_kernels.rows.shapes import contiguous, count_rows, is_on_gpu, with_rows
-from tilewright_kernels.rows.tiles import log_of_sums, no_maximum, online_sum
+from tilewright_kernels.rows.shapes import contiguous, count_rows, is_on_gpu, loop_stages, with_rows
+from tilewright_kernels.rows.tiles import log_of_sums, online_sum
 
 #: Columns of a step of the forward pass, and of a program of the backward pass.
 _BLOCK = 4096
@@ -33,7 +33,7 @@ def cross_entropy_kernel(
     smoothing,
     z_loss,
     SMOOTH: tl.constexpr,
-    BY_LANES: tl.constexpr,
+    STAGES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Compute the loss of a row, or the parts of it that a shard of the classes has.
@@ -47,17 +47,18 @@ def cross_entropy_kernel(
     end = n_classes
     if loss_ptr is not None:
         end = tl.where(is_used, n_classes, 0)
-    maximum = no_maximum(BLOCK, BY_LANES)
+    maximum = tl.cast(-float("inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     parts = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, end, BLOCK):
+    for start in tl.range(0, end, BLOCK, num_stages=STAGES):
         columns = start + tl.arange(0, BLOCK)
         inside = columns < n_classes
-        logits = tl.load(logits_ptr + columns, mask=inside, other=-float("inf")).to(tl.float32)
-        maximum, total = online_sum(maximum, total, logits, BY_LANES)
+        logits = tl.load(logits_ptr + columns, mask=inside, other=0.0).to(tl.float32)
         if SMOOTH:
-            parts += tl.where(inside, logits, 0.0)
-    lse = log_of_sums(maximum, total, BY_LANES)
+            parts += logits
+        logits = tl.where(inside, logits, -float("inf"))
+        maximum, total = online_sum(maximum, total, logits)
+    lse = log_of_sums(maximum, total)
     place = target - first_class
     is_here = (place >= 0) & (place < n_classes)
     if loss_ptr is None:
@@ -253,7 +254,7 @@ def run_forward(
         smoothing,
         z_loss,
         SMOOTH=smoothing != 0,
-        BY_LANES=is_on_gpu(logits),
+        STAGES=loop_stages(logits),
         BLOCK=block,
         num_warps=min(max(block // 512, 1), 8),
     )

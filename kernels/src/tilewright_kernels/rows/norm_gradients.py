@@ -19,6 +19,7 @@ from tilewright_kernels.rows.shapes import (
     RowBlocks,
     contiguous,
     count_rows,
+    loop_stages,
     row_blocks,
     with_rows,
 )
@@ -29,8 +30,6 @@ from tilewright_kernels.rows.tiles import column_indices, row_sum, within
 _MOST_ELEMENTS, _WIDE_BLOCK = 16, 8192
 #: Registers of 32 bits of a GPU's processor.
 _REGISTER_FILE = 65536
-#: Tiles of rows whose loads are in flight or used.
-_STAGES = 3
 #: Minimum rows of a program: its sums are written and read again.
 _MINIMUM_ROWS = 16
 #: Programs along the rows of long rows, the rows that one takes at a time, and their columns.
@@ -254,7 +253,7 @@ def _gradient_blocks(x: Any, has_mean: bool) -> GradientBlocks:
     # registers of a thread: the row, its gradients, weights, and sums of their gradients
     registers = 16 + (9 if has_mean else 7) * elements
     programs = device.processors * max(_REGISTER_FILE // (threads * registers), 1)
-    return GradientBlocks(rows, programs, _STAGES if elements <= _MOST_ELEMENTS else 1)
+    return GradientBlocks(rows, programs, loop_stages(x) if elements <= _MOST_ELEMENTS else 1)
 
 
 def launch_norm_backward(

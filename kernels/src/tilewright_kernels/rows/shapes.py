@@ -18,6 +18,8 @@ MAX_WHOLE_ROW = 32768
 MAX_WHOLE_ROW_ON_CPU = 131072
 #: The block of columns in which longer rows are taken.
 _WIDE_BLOCK = 8192
+#: Blocks of a loop whose loads are in flight or used, on a GPU.
+_STAGES = 3
 #: Elements of the tile of several short rows on a GPU.
 _SHORT_TILE = 2048
 
@@ -76,6 +78,11 @@ def row_blocks(n_columns: int, array: Any) -> RowBlocks:
 def is_on_gpu(array: Any) -> bool:
     """Return whether kernels on an array run on a GPU."""
     return device_of(array).family != "cpu"
+
+
+def loop_stages(array: Any) -> int:
+    """Return how many blocks of a loop over a row on a GPU have loads in flight or used."""
+    return _STAGES if is_on_gpu(array) else 1
 
 
 def count_rows(shape: Sequence[int]) -> int:

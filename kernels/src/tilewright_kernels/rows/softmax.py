@@ -10,11 +10,10 @@ import array_api_compat
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
-from tilewright_kernels.rows.shapes import count_rows, is_on_gpu, row_blocks, with_rows
+from tilewright_kernels.rows.shapes import count_rows, loop_stages, row_blocks, with_rows
 from tilewright_kernels.rows.tiles import (
     column_indices,
     log_of_sums,
-    no_maximum,
     online_sum,
     row_indices,
     row_max,
@@ -32,7 +31,7 @@ def softmax_kernel(
     n_rows,
     n_columns,
     LOG: tl.constexpr,
-    BY_LANES: tl.constexpr,
+    STAGES: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
@@ -42,14 +41,15 @@ def softmax_kernel(
     x_ptr += row * x_stride
     y_ptr += row * y_stride
     if WIDE:
-        maximum = no_maximum(BLOCK, BY_LANES)
+        maximum = tl.cast(-float("inf"), tl.float32)
         total = tl.zeros([BLOCK], tl.float32)
-        for start in range(0, n_columns, BLOCK):
+        for start in tl.range(0, n_columns, BLOCK, num_stages=STAGES):
             inside = start + columns < n_columns
-            x = tl.load(x_ptr + start + columns, mask=inside, other=-float("inf"))
-            maximum, total = online_sum(maximum, total, x.to(tl.float32), BY_LANES)
-        lse = log_of_sums(maximum, total, BY_LANES)
-        for start in range(0, n_columns, BLOCK):
+            x = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
+            x = tl.where(inside, x, -float("inf"))
+            maximum, total = online_sum(maximum, total, x)
+        lse = log_of_sums(maximum, total)
+        for start in tl.range(0, n_columns, BLOCK, num_stages=STAGES):
             inside = start + columns < n_columns
             y = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32) - lse
             tl.store(y_ptr + start + columns, y if LOG else tl.exp(y), mask=inside)
@@ -79,6 +79,7 @@ def softmax_backward_kernel(
     n_rows,
     n_columns,
     LOG: tl.constexpr,
+    STAGES: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     WIDE: tl.constexpr,
@@ -90,7 +91,7 @@ def softmax_backward_kernel(
     dx_ptr += row * dx_stride
     if WIDE:
         parts = tl.zeros([BLOCK], tl.float32)
-        for start in range(0, n_columns, BLOCK):
+        for start in tl.range(0, n_columns, BLOCK, num_stages=STAGES):
             inside = start + columns < n_columns
             dy = tl.load(dy_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
             if LOG:
@@ -99,7 +100,7 @@ def softmax_backward_kernel(
                 y = tl.load(y_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
                 parts += y * dy
         total = tl.sum(parts, axis=0)
-        for start in range(0, n_columns, BLOCK):
+        for start in tl.range(0, n_columns, BLOCK, num_stages=STAGES):
             inside = start + columns < n_columns
             dy = tl.load(dy_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
             y = tl.load(y_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
@@ -144,7 +145,7 @@ def _launch_forward(run: Launcher, y: Any, x: Any, log: bool) -> None:
         count_rows(x.shape),
         n_columns,
         LOG=log,
-        BY_LANES=is_on_gpu(x),
+        STAGES=loop_stages(x),
         **blocks.constants,
     )
 
@@ -166,6 +167,7 @@ def _launch_backward(run: Launcher, dx: Any, dy: Any, y: Any, log: bool) -> None
         n_rows,
         n_columns,
         LOG=log,
+        STAGES=loop_stages(y),
         **blocks.constants,
     )
 

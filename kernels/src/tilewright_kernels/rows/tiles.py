@@ -48,28 +48,17 @@ def row_max(x, ROWS: tl.constexpr):
 
 
 @tw.jit
-def no_maximum(BLOCK: tl.constexpr, BY_LANES: tl.constexpr):
-    """Return the maximum of no elements for :func:`online_sum`: of each lane, or of all."""
-    if BY_LANES:
-        return tl.full([BLOCK], -float("inf"), tl.float32)
-    return tl.cast(-float("inf"), tl.float32)
+def online_sum(maximum, total, x):
+    """Add exponentials of a block to lane-wise sums that are relative to the row's maximum.
 
-
-@tw.jit
-def online_sum(maximum, total, x, BY_LANES: tl.constexpr):
-    """Add exponentials of ``x`` to lane-wise sums that are relative to maxima.
-
-    Maxima of lanes need no reduction for each block, one of all lanes a single exponential for each
-    element. What has seen only -inf keeps the maximum -inf and the sum 0.
+    A row that has only -inf so far keeps the maximum -inf and the sums 0.
     """
-    new = tl.maximum(maximum, x if BY_LANES else tl.max(x, axis=0))
+    new = tl.maximum(maximum, tl.max(x, axis=0))
     reference = tl.where(new == -float("inf"), 0.0, new)
     return new, total * tl.exp(maximum - reference) + tl.exp(x - reference)
 
 
 @tw.jit
-def log_of_sums(maximum, total, BY_LANES: tl.constexpr):
+def log_of_sums(maximum, total):
     """Return the logarithm of the sum of all lanes of :func:`online_sum`."""
-    overall = tl.max(maximum, axis=0) if BY_LANES else maximum
-    reference = tl.where(overall == -float("inf"), 0.0, overall)
-    return reference + tl.log(tl.sum(total * tl.exp(maximum - reference), axis=0))
+    return tl.where(maximum == -float("inf"), 0.0, maximum) + tl.log(tl.sum(total, axis=0))
