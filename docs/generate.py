@@ -2,7 +2,7 @@
 
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
-``drawings`` for pictures, and ``gallery_pages`` for the gallery."""
+``drawings`` for pictures, and ``gallery_pages`` for the gallery. Tutorials are notebooks, too."""
 
 from __future__ import annotations
 
@@ -151,6 +151,7 @@ def on_files(files: Any, config: Any) -> Any:
     try:
         from drawings.pictures import pictures
         from gallery_pages import gallery
+        from notebooks import notebook
         from reference_pages.pages import pages
     finally:
         sys.path.pop(0)
@@ -159,6 +160,27 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
-    for path, content in {**pictures(), **gallery.files()}.items():
+    contents: dict[str, str | bytes] = {**pictures(), **gallery.files()}
+    for file in list(files):
+        if _is_tutorial(file):
+            contents[_notebook_of(file)] = notebook(Path(file.abs_src_path).read_text())
+    for path, content in contents.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Add a link to its notebook below a tutorial's title."""
+    if not _is_tutorial(page.file):
+        return markdown
+    title, _, rest = markdown.partition("\n")
+    name = _notebook_of(page.file).rpartition("/")[2]
+    return f"{title}\n\n[Download as a notebook]({name}){{ .notebook download }}\n{rest}"
+
+
+def _is_tutorial(file: Any) -> bool:
+    return file.src_uri.startswith("tutorials/") and file.src_uri.endswith(".md")
+
+
+def _notebook_of(file: Any) -> str:
+    return str(file.src_uri).removesuffix(".md") + ".ipynb"
