@@ -195,6 +195,17 @@ def test_who_asks_for_the_same_bits(monkeypatch, fused, asks):
     assert len(launched) == 1
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 3, 2, 1, 16, 16), (1, 0, 3, 2, 1, 16, 16)])
+def test_nothing_is_fused_where_there_are_no_queries(monkeypatch, fused, shape):
+    """There is no descriptor of an empty array; gradients of keys are 0."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(operations, "fused_blocks", lambda *_: pytest.fail("fused"))
+    given = [torch.from_numpy(each).float().requires_grad_() for each in arrays(shape).values()]
+    tk.attention(*given).sum().backward()
+    for each in given:
+        torch.testing.assert_close(each.grad, torch.zeros_like(each))
+
+
 def test_slopes_and_biases_have_no_gradient():
     torch = pytest.importorskip("torch")
     given = {

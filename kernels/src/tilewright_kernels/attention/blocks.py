@@ -59,9 +59,7 @@ def forward_blocks(
     if device.family in ("hopper", "blackwell"):
         if n_q <= 64:
             return AttentionBlocks(64, 64, 4, 2)
-        if dims <= 64 and n_q > 128 and not is_causal:
-            return AttentionBlocks(256, 64, 16, 3)
-        if dims <= 64 and is_causal and n_q < 8192:
+        if dims <= 64 and (not is_causal or n_q < 8192):
             # two programs of an SM, whose first and last blocks overlap
             return AttentionBlocks(128, 64, 8, 2)
         if dims <= 128:

@@ -154,7 +154,11 @@ def _backward_launch(
         found = strides(dlse)
         dlse_strides = (0, found[0]) if e.is_packed else (found[0], found[1])
     side = 64 if e.value_dims <= 128 else 32
-    is_fused = not deterministic and fuses_gradients(dims, itemsize, device)
+    is_fused = (
+        not deterministic
+        and fuses_gradients(dims, itemsize, device)
+        and 0 not in (e.batch, e.n_q, e.heads)  # descriptors have no empty axes
+    )
     lse_blocks, delta_blocks, blocks_strides = None, None, (0, 0)
     if is_fused:
         blocks = fused_blocks(dims, device)
