@@ -93,7 +93,9 @@ def test_persistent_programs_equal_the_formula(kind, block_n):
 def test_persistent_programs_read_scales_by_columns(order, monkeypatch):
     """Scales of any strides are copied so that those of consecutive rows are consecutive."""
     m, n, k = 70, 272, 256
-    monkeypatch.setattr(module, "_blocks", lambda *_: Blocks(32, 64, 128, 4, 2, is_persistent=True))
+    monkeypatch.setattr(
+        module, "_blocks", lambda *_: Blocks(128, 64, 128, 4, 2, is_persistent=True)
+    )
     a, b = operands(m, n, k)
     a_scale, b_scale = scales("block", (m, 1), (m, 2)), scales("block", (1, n), (2, 3))
     out = np.full((m, n), np.nan, np.float32)

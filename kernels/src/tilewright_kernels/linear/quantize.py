@@ -39,12 +39,12 @@ def _by_formula(x: Any, rows: int, columns: int, dtype: str) -> tuple[Any, Any]:
     if dtype == "int8":
         xp = array_api_compat.array_namespace(q)
         q = xp.sign(q) * xp.floor(xp.abs(q) + 0.5)
-    return q, scales
+    return q, scales.T
 
 
 def _shapes(make: Any, x: Any, rows: int, columns: int, dtype: str) -> tuple[Any, ...]:
     m, n = x.shape
-    return make((m, n), dtype), make((tw.cdiv(m, rows), tw.cdiv(n, columns)), "float32")
+    return make((m, n), dtype), make((tw.cdiv(n, columns), tw.cdiv(m, rows)), "float32")
 
 
 def _launch(
@@ -64,7 +64,7 @@ def _launch(
         n,
         *strides(x),
         *strides(q),
-        *strides(scale),
+        *strides(scale)[::-1],
         MAXIMA[dtype],
         ROWS=rows,
         COLUMNS=columns,
@@ -92,7 +92,7 @@ def quantize(
     Returns:
         The quantized matrix, and scales in float32 of shape (M / rows, N / columns), rounded up:
         an element times its scale is the value. The largest magnitude of a block becomes the
-        largest one of the type.
+        largest one of the type. The scales of a column of blocks are consecutive in memory.
 
     Raises:
         ValueError: ``x`` is no matrix, or ``dtype`` is another.
@@ -102,5 +102,9 @@ def quantize(
     if dtype not in MAXIMA:
         raise ValueError(f"dtype must be one of {', '.join(MAXIMA)}, not {dtype!r}")
     rows, columns = block or (1, max(x.shape[1], 1))
-    found: tuple[Any, Any] = QUANTIZE(x, rows, columns, dtype, out=out)
-    return found
+    if out is not None:
+        QUANTIZE(x, rows, columns, dtype, out=(out[0], out[1].T))
+        return out[0], out[1]
+    # matmuls read the scales of consecutive rows at once
+    q, scale = QUANTIZE(x, rows, columns, dtype)
+    return q, scale.T

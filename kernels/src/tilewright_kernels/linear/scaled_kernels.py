@@ -64,10 +64,13 @@ def scaled_matmul_kernel(
     stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     stride_asm, stride_ask, stride_bsk, stride_bsn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    SPLIT: tl.constexpr, EVEN_K: tl.constexpr,
+    SPLIT: tl.constexpr, STEPS: tl.constexpr, EVEN_K: tl.constexpr,
     A_SCALES: tl.constexpr, B_SCALES: tl.constexpr, SUM: tl.constexpr,
 ):  # fmt: skip
-    """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N]."""
+    """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N].
+
+    K is a multiple of ``STEPS`` blocks, which an iteration multiplies, or there is one of them.
+    """
     block_m, block_n = block_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -75,27 +78,29 @@ def scaled_matmul_kernel(
     start, end = 0, K
     if SPLIT > 1:
         part = tl.program_id(1)
-        each = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT) * BLOCK_K
+        each = tl.cdiv(tl.cdiv(K, STEPS * BLOCK_K), SPLIT) * (STEPS * BLOCK_K)
         start, end = part * each, min(K, (part + 1) * each)
         c_ptr += part.to(tl.int64) * M * N
     has_blocks: tl.constexpr = A_SCALES == "block" or B_SCALES == "block"
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32 if has_blocks else SUM)
-    for first in range(start, end, BLOCK_K):
-        a_places = rows[:, None] * stride_am + (first + k[None, :]) * stride_ak
-        b_places = (first + k[:, None]) * stride_bk + columns[None, :] * stride_bn
-        if EVEN_K:
-            a = tl.load(a_ptr + a_places, mask=rows[:, None] < M, other=0.0)
-            b = tl.load(b_ptr + b_places, mask=columns[None, :] < N, other=0.0)
-        else:
-            a_inside = (rows[:, None] < M) & (first + k[None, :] < K)
-            b_inside = (first + k[:, None] < K) & (columns[None, :] < N)
-            a = tl.load(a_ptr + a_places, mask=a_inside, other=0.0)
-            b = tl.load(b_ptr + b_places, mask=b_inside, other=0.0)
-        accumulator = multiply_block(
-            a, b, accumulator, a_scale_ptr, b_scale_ptr, rows, columns, first, M, N,
-            stride_asm, stride_ask, stride_bsk, stride_bsn, A_SCALES, B_SCALES, SUM,
-            BLOCK_N <= SCALED and BLOCK_M >= 64,
-        )  # fmt: skip
+    for first in range(start, end, STEPS * BLOCK_K):
+        for step in tl.static_range(STEPS):
+            at = first + step * BLOCK_K
+            a_places = rows[:, None] * stride_am + (at + k[None, :]) * stride_ak
+            b_places = (at + k[:, None]) * stride_bk + columns[None, :] * stride_bn
+            if EVEN_K:
+                a = tl.load(a_ptr + a_places, mask=rows[:, None] < M, other=0.0)
+                b = tl.load(b_ptr + b_places, mask=columns[None, :] < N, other=0.0)
+            else:
+                a_inside = (rows[:, None] < M) & (at + k[None, :] < K)
+                b_inside = (at + k[:, None] < K) & (columns[None, :] < N)
+                a = tl.load(a_ptr + a_places, mask=a_inside, other=0.0)
+                b = tl.load(b_ptr + b_places, mask=b_inside, other=0.0)
+            accumulator = multiply_block(
+                a, b, accumulator, a_scale_ptr, b_scale_ptr, rows, columns, at, M, N,
+                stride_asm, stride_ask, stride_bsk, stride_bsn, A_SCALES, B_SCALES, SUM,
+                BLOCK_N <= SCALED and BLOCK_M >= 64,
+            )  # fmt: skip
     result = scaled_result(
         accumulator, a_scale_ptr, b_scale_ptr, bias_ptr, rows, columns, M, N,
         stride_asm, stride_bsn, A_SCALES, B_SCALES,

@@ -33,6 +33,8 @@ from tilewright_kernels.operations.block_rules import block_rule
 from tilewright_kernels.operations.devices import Device, device_of
 
 _GROUP_M = 8
+#: Rows up to which iterations take several blocks along K, and the number of these blocks.
+_FEW_ROWS, _STEPS = 32, 4
 _SCALED = SCALED.value
 _EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 #: Types of scales that are powers of two, for blocks of 32 elements along K.
@@ -90,9 +92,10 @@ def _launch(
         and is_transposed_in_memory(c) is False
         and bits_of(name_of(c)) <= 16
     )
-    blocks = _blocks(m, n, k, device, "block" in (a_kind, b_kind), may_persist)
+    has_blocks = "block" in (a_kind, b_kind)
+    blocks = _blocks(m, n, k, device, has_blocks, may_persist)
     a_steps = _scale_strides(a_scale, a_kind)
-    if blocks.is_persistent and a_kind == "block" and a_steps[0] != 1:
+    if blocks.is_persistent and blocks.m > 64 and a_kind == "block" and a_steps[0] != 1:
         a_scale, a_steps = _by_columns(run, a_scale), (1, m)
     scales = (*a_steps, *_scale_strides(b_scale, b_kind))
     constants = {
@@ -147,6 +150,7 @@ def _launch(
         *((n, 1) if is_split else strides(c)),
         *scales,
         SPLIT=blocks.split,
+        STEPS=_steps(m, k, device) if has_blocks else 1,
         EVEN_K=k % blocks.k == 0,
         **constants,
     )
@@ -204,16 +208,28 @@ def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persis
         return found
     if found.is_persistent:
         return Blocks(128, 128, _SCALED, 8, 4, is_persistent=True)
-    stages = 8 if may_persist and m <= FEW_ROWS else min(found.num_stages, 4)
+    is_hopper = device.family in ("hopper", "blackwell")
+    if may_persist and m > _FEW_ROWS:
+        for width, stages in ((64, 8), (32, 12)):
+            # all blocks at once, on most of the processors
+            if (
+                device.processors * 3 // 4
+                <= tw.cdiv(m, 64) * tw.cdiv(n, width)
+                <= device.processors
+            ):
+                return Blocks(64, width, _SCALED, 4, stages, is_persistent=True)
     # a second accumulator takes the matmul of a block
     columns = min(max(found.n, 32), 128)
-    tiles = tw.cdiv(m, found.m) * tw.cdiv(n, columns)
-    split = found.split
-    if tiles <= device.processors:
-        # each iteration waits for its scales: several programs of a processor do so in turn
-        parts = min(4 * device.processors // tiles, tw.cdiv(k, _SCALED) // 8, MOST_PARTS)
-        split = max(split, parts)
+    split = max(found.split, device.processors // (tw.cdiv(m, found.m) * tw.cdiv(n, columns)))
+    stages = 4 if not is_hopper or m > FEW_ROWS or _steps(m, k, device) > 1 else 8
+    split = max(min(split, tw.cdiv(k, _SCALED) // 8, MOST_PARTS), 1)
     return replace(found, n=columns, k=_SCALED, num_stages=stages, split=split)
+
+
+def _steps(m: int, k: int, device: Device) -> int:
+    """Return the blocks along K that an iteration for few rows multiplies, one after the other."""
+    is_even = k % (_STEPS * _SCALED) == 0
+    return _STEPS if device.family in ("hopper", "blackwell") and m <= _FEW_ROWS and is_even else 1
 
 
 def _kind(scale: Any, extent: int, k: int, axis: int) -> str:
