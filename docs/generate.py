@@ -161,6 +161,7 @@ def on_files(files: Any, config: Any) -> Any:
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
     contents: dict[str, str | bytes] = {**pictures(), **gallery.files()}
+    contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     for file in list(files):
         if _is_tutorial(file):
             contents[_notebook_of(file)] = notebook(Path(file.abs_src_path).read_text())
