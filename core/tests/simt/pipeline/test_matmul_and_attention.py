@@ -309,17 +309,42 @@ def test_a_persistent_matmul(depth: int, parts: bool, completion: str) -> None:
 
 
 @device_function
-def counted(a, b, out, ticket, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    total = tl.zeros((BM, BN), dtype=tl.float32)
-    for k in tl.range(0, K, BK, warp_specialize=True):
-        total = tl.dot(a.load([0, k]), b.load([k, 0]), total)
-    if tl.atomic_add(ticket, 1) == 0:
-        tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], total)
+def counted(
+    a, b, out, ticket, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, DRAWN: tl.constexpr
+):
+    """Store sums of matmuls to places that tickets choose, which are drawn before or after."""
+    places = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    drawn = 0
+    for _ in range(3):
+        first = 0
+        if DRAWN == "before":
+            first = min(tl.atomic_add(ticket, 1), 0)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in tl.range(first, K, BK, warp_specialize=True):
+            total = tl.dot(a.load([0, k]), b.load([k, 0]), total)
+        if DRAWN == "carried":
+            drawn += tl.atomic_add(ticket, 1)
+            tl.store(out + places, total * (drawn - 2))
+        elif DRAWN == "after":
+            drawn = tl.atomic_add(ticket, 1)
+            if drawn > 0:
+                for other in range(drawn):
+                    total += tl.load(out + other * (BM * BN) + places, volatile=True)
+            tl.store(out + drawn * (BM * BN) + places, total)
+            if drawn > 1:
+                tl.store(ticket, -drawn)
+        else:
+            tl.store(out + places, total)
 
 
-def test_a_program_that_branches_on_what_it_writes_is_not_divided() -> None:
-    """The part that copies cannot know what an atomic operation gives."""
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("drawn", ["before", "after", "carried"])
+def test_a_program_whose_loads_do_not_follow_what_it_draws_is_divided(
+    drawn: str, completion: str
+) -> None:
+    """The producer leaves out the control flow that an atomic operation decides."""
     a, b, out = matrices(BM, BN, 24)
+    sums = np.zeros((3, *out.shape), np.float32)
     ticket = np.zeros(1, np.int32)
     signature = {
         "a": f"tensordesc<fp32[{BM},{BK}]>",
@@ -328,16 +353,19 @@ def test_a_program_that_branches_on_what_it_writes_is_not_divided() -> None:
         "ticket": "*i32",
         "K": "i32",
     }
-    module = build(counted, signature, BM=BM, BN=BN, BK=BK)
+    module = build(counted, signature, BM=BM, BN=BN, BK=BK, DRAWN=drawn)
     run_blocks(
         module,
-        [EmulatedDescriptor(a), EmulatedDescriptor(b), out, ticket, 24],
+        [EmulatedDescriptor(a), EmulatedDescriptor(b), sums, ticket, 24],
         (1, 1, 1),
-        "late",
+        completion,
         3,
     )
-    np.testing.assert_array_equal(out, a @ b)
-    assert ticket[0] == 1 and not operations(module, "simt.part")
+    np.testing.assert_array_equal(sums[0], a @ b)
+    assert len(operations(module, "simt.part")) == (2 if drawn == "after" else 0)
+    if drawn == "after":
+        np.testing.assert_array_equal(sums[1:], [2 * (a @ b), 4 * (a @ b)])
+    assert ticket[0] == (-2 if drawn == "after" else 3)
 
 
 @device_function

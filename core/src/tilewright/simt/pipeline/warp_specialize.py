@@ -34,11 +34,11 @@ def is_separable(loop: For) -> bool:
     The computation must not depend on anything that the program loads or writes.
     """
     function = function_of(loop)
-    if any(_has_effect(operation) and _decides(operation) for operation in function.walk()):
+    around = [loop, *loop.ancestors()]
+    if any(_has_effect(operation) and _decides(operation, around) for operation in function.walk()):
         return False
     carried = all_carried(function)
     work = [operand for load in selected(loop) for operand in load.operands]
-    around = [loop, *loop.ancestors()]
     for operation in around:
         if not isinstance(operation, For | If):
             return False
@@ -79,17 +79,26 @@ def _has_effect(operation: Operation) -> bool:
     )
 
 
-def _decides(operation: Operation) -> bool:
-    """Return whether control flow depends on an operation's results or carries them."""
+def _decides(operation: Operation, around: Sequence[Operation]) -> bool:
+    """Return whether control flow around a loop depends on an operation's results.
+
+    Other control flow may depend on them: the producer leaves out what it contains.
+    """
     work, seen = list(operation.results), set(operation.results)
     while work:
         for user in work.pop().uses:
-            if user.spec.terminator or isinstance(user, CARRIERS):
+            reader = _reader(user)
+            if reader in around:
                 return True
-            fresh = [result for result in user.results if result not in seen]
+            fresh = [result for result in reader.results if result not in seen]
             seen.update(fresh)
             work += fresh
     return False
+
+
+def _reader(user: Operation) -> Operation:
+    """Return an operation that uses a value, or the one around it if it ends a region."""
+    return next(user.ancestors()) if user.spec.terminator else user
 
 
 def divide(loops: Sequence[For], target: SimtTarget) -> tuple[list[For], dict[str, Region]]:
@@ -172,11 +181,7 @@ def _without_effects(region: Region) -> None:
 def _forget(operation: Operation) -> None:
     """Erase an operation and all operations that depend on it."""
     for result in operation.results:
-        for user in list(result.uses):
-            if user.spec.terminator or isinstance(user, CARRIERS):
-                raise AssertionError(
-                    f"{operation.name} at {operation.location} decides what {user.name} does"
-                )
-            _forget(user)
+        while result.uses:
+            _forget(_reader(next(iter(result.uses))))
     if operation.parent is not None:
         operation.erase()
