@@ -2,6 +2,7 @@
 
 import itertools
 
+import checks
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import tilewright as tw
 import tilewright.language as tl
 import tilewright_kernels as tk
 from tilewright_kernels.linear import matmul as module
-from tilewright_kernels.linear.blocks import Blocks, matmul_blocks
+from tilewright_kernels.linear.alignment import row_alignment
+from tilewright_kernels.linear.blocks import Blocks, k_grouped_blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import OPERANDS
 from tilewright_kernels.operations.devices import Device
 from tilewright_kernels.operations.frameworks import NUMPY
@@ -139,9 +141,10 @@ def test_parts_along_k_equal_the_formula(has_epilogue, split):
 
 
 @pytest.mark.parametrize("has_epilogue", [False, True])
-def test_persistent_programs_equal_the_formula(has_epilogue):
+@pytest.mark.parametrize("columns", [32, 48, 40])
+def test_persistent_programs_equal_the_formula(has_epilogue, columns):
     def launch(run, a, b, results, constants):
-        blocks = Blocks(32, 32, 16, is_persistent=True)
+        blocks = Blocks(32, columns, 16, is_persistent=True)
         module.launch_persistent(run, blocks, a, b, results, 3, constants)
         a, b = (np.asfortranarray(each) for each in (a, b))
         module.launch_persistent(run, blocks, a, b, results, 3, constants)
@@ -215,14 +218,18 @@ def test_wrong_shapes_and_types_are_refused():
     "m, n, k, family, expected",
     [
         (8192, 8192, 8192, "hopper", (128, 256, True, 1)),
-        (1024, 1024, 4096, "hopper", (128, 64, False, 1)),
+        (1024, 1024, 4096, "hopper", (128, 64, True, 1)),
+        (1024, 3072, 1024, "hopper", (128, 192, True, 1)),
+        (1536, 1536, 1536, "hopper", (128, 160, True, 1)),
+        (768, 768, 8192, "hopper", (128, 128, False, 3)),
         (8, 4096, 4096, "hopper", (16, 16, False, 1)),
         (8, 8192, 8192, "hopper", (16, 32, False, 1)),
         (64, 8192, 8192, "hopper", (64, 32, False, 1)),
     ],
 )
 def test_blocks_follow_the_shape(m, n, k, family, expected):
-    found = matmul_blocks(m, n, k, 16, Device(family, 132), may_persist=True)
+    device = Device(family, 132)
+    found = matmul_blocks(m, n, k, 16, device, may_persist=True, may_widen=True)
     assert (found.m, found.n, found.is_persistent, found.split) == expected
 
 
@@ -248,3 +255,39 @@ def test_blocks_of_invariant_matmuls_do_not_follow_the_rows(family):
         for batch in (1, 7, 128)
     }
     assert len(chosen) == 1
+
+
+def test_rows_apart_from_lines_of_the_cache_ask_for_fewer_reads():
+    options = {"may_persist": True, "may_widen": True}
+    device = Device("hopper", 132)
+    aligned = matmul_blocks(1000, 3000, 2048, 16, device, alignment=128, **options)
+    others = matmul_blocks(1000, 3000, 2008, 16, device, alignment=16, **options)
+    assert aligned.n == 192 and others.n == 256
+    # pointers whose steps are not known to be multiples of 32 bytes do not become descriptors
+    for m in (100, 300, 2000):
+        found = matmul_blocks(m, 640, 1000, 16, device, alignment=16, **options)
+        assert found.is_persistent
+
+
+def test_blocks_of_short_groups_along_k_share_a_processor():
+    device = Device("hopper", 132)
+    short = k_grouped_blocks(2048, 768, 256, 16, device, 128)
+    assert 3 * (short.m + short.n) * short.k * 2 * short.num_stages < 220 << 10
+    assert k_grouped_blocks(2048, 768, 4096, 16, device, 8).n == 256
+
+
+def test_alignment_of_rows():
+    a = np.empty((64, 320), np.float16)
+    assert row_alignment(a, a) == 128
+    assert row_alignment(a, a[:, :64].T) == 128
+    assert row_alignment(a, np.empty((64, 328), np.float16)) == 16
+    assert row_alignment(np.empty((64, 336), np.float16)) == 32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("m, n, k", [(1024, 3072, 1024), (1536, 1536, 1536), (1024, 1024, 4096)])
+def test_persistent_programs_compile_for_hopper(m, n, k):
+    a, b, bias = drawn(12, "float16", (m, k), (n, k), (n,))
+    checks.check_architectures(
+        module.MATMUL, a, b.T, bias, activation=squared_relu, architectures=("sm_90a",)
+    )

@@ -6,6 +6,7 @@ from typing import Any
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_kernels.linear.blocks import LINE
 from tilewright_kernels.linear.element_types import bits_of, name_of
 from tilewright_kernels.operations import Launcher, strides
 
@@ -73,6 +74,16 @@ def _copied(run: Launcher, x: Any, pitch: int) -> Any:
         BLOCK=COPIED_BLOCK,
     )
     return y
+
+
+def row_alignment(*arrays: Any) -> int:
+    """Return the power of two up to 128 bytes at whose multiples rows of matrices begin."""
+    found = LINE
+    for array in arrays:
+        step = max(strides(array)[-2:]) * bits_of(name_of(array)) // 8
+        while step % found:
+            found //= 2
+    return found
 
 
 def is_transposed_in_memory(array: Any) -> bool | None:

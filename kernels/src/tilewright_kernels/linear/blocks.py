@@ -16,7 +16,8 @@ class Blocks:
     """Block sizes and launch options of a matmul.
 
     Attributes:
-        m, n: extents of a block of the result.
+        m, n: extents of a block of the result: powers of two, or the sum of two for ``n`` of
+            persistent programs.
         k: elements along K per iteration.
         num_warps: warps of a program.
         num_stages: stages of the multi-buffered operands.
@@ -31,6 +32,11 @@ class Blocks:
     num_stages: int = 3
     split: int = 1
     is_persistent: bool = False
+
+    @property
+    def first(self) -> int:
+        """The columns of the first accumulator: the largest power of two in ``n``."""
+        return 1 << self.n.bit_length() - 1
 
     @property
     def options(self) -> dict[str, Any]:
@@ -48,6 +54,8 @@ class _Family:
         memory_bytes: bytes per cycle from memory to all processors.
         start: cycles before the first multiplication of a block and after the last.
         candidates: blocks for many rows.
+        descriptor_candidates: more of them, of persistent programs of matmuls.
+        by_pointers: time of an iteration of programs that do not persist, by that of those that do.
     """
 
     multiplications: int
@@ -55,6 +63,8 @@ class _Family:
     memory_bytes: int
     start: int
     candidates: tuple[Blocks, ...]
+    descriptor_candidates: tuple[Blocks, ...] = ()
+    by_pointers: float = 1.0
 
 
 _AMPERE = (
@@ -87,8 +97,19 @@ _HOPPER = (
     Blocks(64, 128, 64, 4, 6),
     Blocks(64, 64, 64, 4, 8),
 )
+#: For any matmul: two accumulators make blocks of 160 and 192 columns, for fuller last rounds.
+_HOPPER_DESCRIPTORS = (
+    Blocks(256, 128, 64, 8, 4, is_persistent=True),
+    Blocks(256, 192, 64, 8, 3, is_persistent=True),
+    Blocks(256, 160, 64, 8, 4, is_persistent=True),
+    Blocks(128, 192, 64, 8, 5, is_persistent=True),
+    Blocks(128, 160, 64, 8, 5, is_persistent=True),
+    Blocks(128, 128, 64, 8, 6, is_persistent=True),
+    Blocks(128, 64, 64, 8, 8, is_persistent=True),
+    Blocks(64, 128, 64, 4, 8, is_persistent=True),
+)
 _FAMILIES = {
-    "hopper": _Family(2048, 50, 1900, 2400, _HOPPER),
+    "hopper": _Family(2048, 70, 2100, 1600, _HOPPER, _HOPPER_DESCRIPTORS, 1.1),
     "blackwell": _Family(4096, 64, 4000, 3000, _HOPPER),
     "ampere": _Family(1024, 40, 1100, 1500, _AMPERE),
     "ada": _Family(512, 32, 400, 1500, _AMPERE),
@@ -102,6 +123,16 @@ _FAMILIES = {
 FEW_ROWS = 64
 #: Parts along K at most.
 MOST_PARTS = 16
+#: Elements along K of a loop in which starting and ending take much of the time.
+SHORT_LOOP = 512
+#: Part of the cost of copies that multiplications do not hide.
+_EXPOSED = 0.05
+#: Bytes at whose multiples rows lie in as few lines of the cache as there can be.
+LINE = 128
+#: Cost of rows that begin elsewhere.
+_STRADDLING = 2.3
+#: Bytes to whose multiples steps between rows must be known so that pointers become descriptors.
+_KNOWN = 32
 
 
 @functools.lru_cache(4096)
@@ -117,6 +148,8 @@ def matmul_blocks(
     may_persist: bool = False,
     is_invariant: bool = False,
     columns: int = 1,
+    may_widen: bool = False,
+    alignment: int = LINE,
 ) -> Blocks:
     """Return the blocks of a matmul.
 
@@ -129,29 +162,64 @@ def matmul_blocks(
         may_persist: whether operands and result can be accessed through descriptors.
         is_invariant: whether the choice must be the same for any ``m`` and ``batch``.
         columns: the power of two that columns of a block must be a multiple of.
+        may_widen: whether columns of a block of persistent programs may be those of two
+            accumulators, the sum of two powers of two.
+        alignment: the power of two up to 128 bytes at whose multiples rows of operands begin.
     """
     if device.family == "cpu":
         rows, count = (64, 1) if is_invariant else (m, batch)
         return _cpu_blocks(rows, n, k, count, device, columns)
     family = _FAMILIES[device.family]
-    candidates = [each for each in family.candidates if each.n >= columns] or [
-        replace(family.candidates[-1], n=columns)
-    ]
+    candidates = [
+        each
+        for each in (*family.candidates, *(family.descriptor_candidates if may_widen else ()))
+        if each.n % columns == 0 and (may_persist or not each.is_persistent)
+    ] or [replace(family.candidates[-1], n=columns)]
     if is_invariant:
         wide = [each for each in candidates if each.n > 64 and not each.is_persistent]
         chosen = min(wide, key=lambda each: (each.m * each.n, each.m))
         return _of_type(chosen, bits)
     if m <= FEW_ROWS:
         return _few_rows_blocks(m, n, k, bits, device, batch, may_split, columns)
+    persistent = [each for each in candidates if each.is_persistent]
+    if persistent and alignment < _KNOWN:
+        candidates = persistent
     best = min(
         (
-            (_cycles(each, split, m, n, k, bits, batch, device.processors, family), number, split)
+            (
+                _cycles(each, split, m, n, k, bits, batch, device.processors, family, alignment),
+                number,
+                split,
+            )
             for number, each in enumerate(candidates)
-            if may_persist or not each.is_persistent
             for split in _splits(each, k, bits, may_split and not each.is_persistent)
         )
     )
     return _of_type(replace(candidates[best[1]], split=best[2]), bits)
+
+
+def k_grouped_blocks(
+    m: int, n: int, k: int, bits: int, device: Device, n_groups: int, *, is_invariant: bool = False
+) -> Blocks:
+    """Return the blocks of matmuls of groups along K.
+
+    In loops of few iterations, blocks are so small that several programs of a processor hide each
+    other's first loads and last stores.
+
+    Args:
+        m, n: extents of a result.
+        k: rows of a group, on the average.
+        bits: of an element.
+        device: that it runs on.
+        n_groups: number of groups.
+        is_invariant: whether the choice must be the same for any ``k`` and ``n_groups``.
+    """
+    is_short = k <= SHORT_LOOP and min(m, n) >= 128 and not is_invariant
+    if device.family == "hopper" and is_short:
+        return _of_type(Blocks(128, 128, 32, 4, 3), bits)
+    return matmul_blocks(
+        m, n, k, bits, device, batch=n_groups, may_split=False, is_invariant=is_invariant
+    )
 
 
 def _splits(blocks: Blocks, k: int, bits: int, may_split: bool) -> range:
@@ -169,19 +237,28 @@ def _cycles(
     batch: int,
     processors: int,
     family: _Family,
+    alignment: int,
 ) -> float:
-    """Return the modelled cycles: rounds of the busiest processor, or memory traffic."""
+    """Return the modelled cycles: rounds of the busiest processor, the cache's, or the memory's.
+
+    Instructions for few columns wait for the left operand, which each accumulator reads again.
+    """
     tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n) * batch
     inner = max(blocks.k * 16 // bits, 16)
     steps = tw.cdiv(tw.cdiv(k, inner), split)
-    multiplied = blocks.m * blocks.n * inner * bits / 16 / family.multiplications
+    second = blocks.n - blocks.first
+    columns = blocks.n + (512 // second if second else 0)
+    multiplied = blocks.m * columns * inner * bits / 16 / family.multiplications
     copied = (blocks.m + blocks.n) * inner * bits / 8 / family.cache_bytes
     stored = blocks.m * blocks.n * (4 if split > 1 else bits / 8) / family.cache_bytes
-    start = family.start + stored
-    if blocks.is_persistent:
-        start *= 0.3
+    iteration = max(multiplied, copied) + _EXPOSED * copied
     rounds = tw.cdiv(tiles * split, processors)
-    computed = rounds * (steps * max(multiplied, copied) + start)
+    if blocks.is_persistent:
+        computed = rounds * (steps * iteration + 2 * stored) + family.start
+    else:
+        computed = rounds * (steps * iteration * family.by_pointers + family.start + stored)
+    lines = tiles * (blocks.m + blocks.n) * k * bits / 8 / family.cache_bytes / processors
+    computed = max(computed, lines * (1 if alignment >= LINE else _STRADDLING))
     moved = batch * (m * k + n * k + m * n) * bits / 8
     summed = 0.0
     if split > 1:

@@ -10,7 +10,7 @@ import array_api_compat
 
 import tilewright as tw
 from tilewright_kernels.linear.alignment import is_transposed_in_memory
-from tilewright_kernels.linear.blocks import matmul_blocks
+from tilewright_kernels.linear.blocks import k_grouped_blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import (
     accumulator_of,
     bits_of,
@@ -191,14 +191,13 @@ def _k_launch(
     if m == 0 or n == 0 or n_groups == 0:
         return
     operand = name_of(a)
-    blocks = matmul_blocks(
+    blocks = k_grouped_blocks(
         m,
         n,
         max(a.shape[0] // n_groups, 1),
         bits_of(operand),
         device_of(a),
-        batch=n_groups,
-        may_split=False,
+        n_groups,
         is_invariant=bool(invariant),
     )
     options: dict[str, Any] = {**blocks.options, **({"invariant": True} if invariant else {})}

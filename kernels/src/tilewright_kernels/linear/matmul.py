@@ -8,8 +8,12 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
-from tilewright_kernels.linear.alignment import is_transposed_in_memory, with_aligned_rows
-from tilewright_kernels.linear.blocks import Blocks, plain_matmul_blocks
+from tilewright_kernels.linear.alignment import (
+    is_transposed_in_memory,
+    row_alignment,
+    with_aligned_rows,
+)
+from tilewright_kernels.linear.blocks import LINE, Blocks, plain_matmul_blocks
 from tilewright_kernels.linear.element_types import (
     OPERANDS,
     accumulator_of,
@@ -159,6 +163,8 @@ def launch_matmul(
         may_persist=may_persist,
         is_invariant=bool(invariant),
         columns=epilogue_columns,
+        may_widen=may_persist,
+        alignment=row_alignment(a, b) if may_persist else LINE,
     )
     results = (c, z, bias, residual, array_0, array_1, array_2)
     constants = {
@@ -292,7 +298,8 @@ def launch_persistent(
         strides(c)[0],
         *_three(residual)[1:],
         BLOCK_M=blocks.m,
-        BLOCK_N=blocks.n,
+        BLOCK_N=blocks.first,
+        MORE_N=blocks.n - blocks.first,
         BLOCK_K=blocks.k,
         GROUP_M=2 * _GROUP_M,
         PROGRAMS=programs,

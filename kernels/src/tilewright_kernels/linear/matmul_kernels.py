@@ -73,17 +73,59 @@ def matmul_kernel(
 
 
 @tw.jit
+def store_block(
+    c, accumulator, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+    row, column, M, N, stride_rm, stride_rn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STORED_N: tl.constexpr,
+    ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr,
+):  # fmt: skip
+    """Store the transformed accumulator plus the residual by TMA, and the accumulator to ``z``."""
+    rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    if z_ptr is not None:
+        places = rows.to(tl.int64)[:, None] * N + columns[None, :]
+        tl.store(z_ptr + places, accumulator.to(z_ptr.dtype.element_ty), mask=inside)
+    result = transformed(
+        accumulator, bias_ptr, array_0_ptr, array_1_ptr, array_2_ptr, rows, columns, M, N,
+        ACTIVATION, EPILOGUE,
+    )  # fmt: skip
+    if residual_ptr is not None:
+        places = rows.to(tl.int64)[:, None] * stride_rm + columns[None, :] * stride_rn
+        residual = tl.load(residual_ptr + places, mask=inside, other=0.0)
+        result += residual.to(result.dtype)
+    store_columns(c, result, row, column, BLOCK_M, BLOCK_N, STORED_N)
+
+
+@tw.jit
+def store_columns(
+    c, tile, row, column, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STORED_N: tl.constexpr
+):
+    """Store a tile by descriptors of ``STORED_N`` columns."""
+    if BLOCK_N == STORED_N:
+        c.store([row, column], tile.to(c.dtype))
+    else:
+        half: tl.constexpr = BLOCK_N // 2
+        left, right = tile.reshape(BLOCK_M, 2, half).permute(0, 2, 1).split()
+        store_columns(c, left, row, column, BLOCK_M, half, STORED_N)
+        store_columns(c, right, row, column + half, BLOCK_M, half, STORED_N)
+
+
+@tw.jit
 def persistent_matmul_kernel(
     a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
     M, N, K, stride_a, stride_b, stride_c, stride_rm, stride_rn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PROGRAMS: tl.constexpr, A_IS_TRANSPOSED: tl.constexpr, B_IS_TRANSPOSED: tl.constexpr,
-    SUM: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MORE_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr, A_IS_TRANSPOSED: tl.constexpr,
+    B_IS_TRANSPOSED: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
+    ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Compute blocks of a result with ``PROGRAMS`` programs, through descriptors.
 
-    A transposed operand is one whose memory is [K, M], or [N, K].
+    A block has ``BLOCK_N + MORE_N`` columns, in two accumulators where there are more. A transposed
+    operand is one whose memory is [K, M], or [N, K].
     """
+    WIDTH: tl.constexpr = BLOCK_N + MORE_N
+    STORED_N: tl.constexpr = MORE_N if MORE_N > 0 else BLOCK_N
     if A_IS_TRANSPOSED:
         a = tl.make_tensor_descriptor(a_ptr, [K, M], [stride_a, 1], [BLOCK_K, BLOCK_M])
     else:
@@ -92,34 +134,45 @@ def persistent_matmul_kernel(
         b = tl.make_tensor_descriptor(b_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
     else:
         b = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
-    c = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_c, 1], [BLOCK_M, BLOCK_N])
+    if MORE_N > 0:
+        if B_IS_TRANSPOSED:
+            more = tl.make_tensor_descriptor(b_ptr, [N, K], [stride_b, 1], [MORE_N, BLOCK_K])
+        else:
+            more = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_b, 1], [BLOCK_K, MORE_N])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_c, 1], [BLOCK_M, STORED_N])
     for block in tl.range(
         tl.program_id(0),
-        tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N),
+        tl.cdiv(M, BLOCK_M) * tl.cdiv(N, WIDTH),
         PROGRAMS,
         flatten=True,
         warp_specialize=True,
     ):
-        block_m, block_n = block_of(block, M, N, BLOCK_M, BLOCK_N, GROUP_M)
-        row, column = block_m * BLOCK_M, block_n * BLOCK_N
+        block_m, block_n = block_of(block, M, N, BLOCK_M, WIDTH, GROUP_M)
+        row, column = block_m * BLOCK_M, block_n * WIDTH
         accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
+        if MORE_N > 0:
+            second = tl.zeros((BLOCK_M, MORE_N), dtype=SUM)
         for k in range(0, K, BLOCK_K):
             x = a.load([k, row]).T if A_IS_TRANSPOSED else a.load([row, k])
             y = b.load([column, k]).T if B_IS_TRANSPOSED else b.load([k, column])
             accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
-        rows, columns = row + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
-        inside = (rows[:, None] < M) & (columns[None, :] < N)
-        if z_ptr is not None:
-            places = rows.to(tl.int64)[:, None] * N + columns[None, :]
-            tl.store(z_ptr + places, accumulator.to(z_ptr.dtype.element_ty), mask=inside)
-        accumulator = transformed(
-            accumulator, bias_ptr, array_0_ptr, array_1_ptr, array_2_ptr, rows, columns, M, N,
+            if MORE_N > 0:
+                if B_IS_TRANSPOSED:
+                    y = more.load([column + BLOCK_N, k]).T
+                else:
+                    y = more.load([k, column + BLOCK_N])
+                second = tl.dot(x, y, second, out_dtype=SUM, input_precision=PRECISION)
+        store_block(
+            c, accumulator, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+            row, column, M, N, stride_rm, stride_rn, BLOCK_M, BLOCK_N, STORED_N,
             ACTIVATION, EPILOGUE,
         )  # fmt: skip
-        if residual_ptr is not None:
-            places = rows.to(tl.int64)[:, None] * stride_rm + columns[None, :] * stride_rn
-            accumulator += tl.load(residual_ptr + places, mask=inside, other=0.0).to(SUM)
-        c.store([row, column], accumulator.to(c.dtype))
+        if MORE_N > 0:
+            store_block(
+                c, second, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
+                row, column + BLOCK_N, M, N, stride_rm, stride_rn, BLOCK_M, MORE_N, STORED_N,
+                ACTIVATION, EPILOGUE,
+            )  # fmt: skip
 
 
 @tw.jit

@@ -73,6 +73,9 @@ def is_legal(rule: str, blocks: Any, arguments: Mapping[str, Any]) -> bool:
     if rule == "attention":
         return bool(blocks.m % blocks.n == 0)
     if rule in ("matmul", "scaled_matmul"):
+        has_two_accumulators = blocks.n != blocks.first
+        if has_two_accumulators and (rule == "scaled_matmul" or not blocks.is_persistent):
+            return False
         may_split = arguments.get("may_split", True) and not blocks.is_persistent
         return blocks.split == 1 or may_split
     if rule == "quantized_matmul":
