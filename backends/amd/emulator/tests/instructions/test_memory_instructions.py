@@ -435,6 +435,19 @@ s_cbranch_scc1 .Lloop"""
     assert out[1][0] == 10 and out[2][0] == 0xFFF00000 and out[3][0] == 0xFFFFFFFF
 
 
+def test_branches_to_far_labels() -> None:
+    lines = """s_mov_b32 s12, 7
+s_getpc_b64 s[8:9]
+.Lpost_getpc0:
+s_add_u32 s8, s8, (.Lfar-.Lpost_getpc0)&4294967295
+s_addc_u32 s9, s9, (.Lfar-.Lpost_getpc0)>>32
+s_setpc_b64 s[8:9]
+s_mov_b32 s12, 8
+.Lfar:
+s_add_i32 s12, s12, 10"""
+    assert execute("gfx942", lines, {}, ["s12"])[0][0] == 17
+
+
 # -- waits
 
 _GLOBAL = "v_lshlrev_b32_e32 v9, 2, v0\n"

@@ -12,6 +12,9 @@ _ENCODINGS = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
 #: instructions whose operand is a notation of its own
 _RAW = ("s_waitcnt", "s_wait_", "s_delay_alu", "s_sendmsg")
 _LABEL = re.compile(r"^([A-Za-z_.$][\w.$@]*|\"[^\"]+\"):\s*")
+#: Half of the distance to a label that is too far for s_branch: LLVM adds it to what s_getpc
+#: yields, and branches by s_setpc.
+_DISTANCE = re.compile(r"\((\S+)-\.Lpost_getpc\d+\)(?:&4294967295|>>32)$")
 _SIZES = {
     ".byte": 1,
     ".short": 2,
@@ -111,6 +114,7 @@ def load(text: str) -> Program:
     descriptors: dict[str, dict[str, int]] = {}
     data: dict[str, bytearray] = {}
     section, symbol, descriptor, metadata = ".text", "", "", False
+    far = ""  # the label of a branch by s_setpc
     for line, raw in enumerate(text.splitlines(), 1):
         stripped = raw.split("//")[0].strip() if '"' in raw else re.split(r";|//", raw)[0].strip()
         if stripped == ".amdgpu_metadata":
@@ -130,6 +134,10 @@ def load(text: str) -> Program:
         if not directive.startswith("."):
             if not section.startswith(".text"):
                 raise WaveError("an instruction outside of .text", line, stripped)
+            if distance := _DISTANCE.search(stripped):
+                far, stripped = distance.group(1), stripped[: distance.start()] + "0"
+            elif far and directive == "s_setpc_b64":
+                far, stripped = "", f"s_branch {far}"
             instructions.append(instruction(stripped.replace("\t", " "), line))
         elif directive == ".amdgcn_target":
             target = rest.strip().strip('"').split("--")[1].split(":")[0]
