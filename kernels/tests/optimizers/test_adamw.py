@@ -86,8 +86,8 @@ def test_codes_are_those_of_the_nearest_numbers(signed):
 
 def test_blocks_in_turn_give_the_bits_of_blocks_at_once(monkeypatch):
     shapes, results = [(40000,), (16384,), (3,)], []
-    for programs in (1, 1 << 40):
-        monkeypatch.setattr(adamw_module, "_PROGRAMS", programs)
+    for blocks in ((1024, 4), (4096, 1)):
+        monkeypatch.setattr(adamw_module, "_CPU_BLOCKS", blocks)
         rng = np.random.default_rng(0)
         lists = [[rng.random(shape).astype(np.float32) for shape in shapes] for _ in range(4)]
         tk.adamw(*lists, 1)

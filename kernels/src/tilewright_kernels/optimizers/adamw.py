@@ -17,6 +17,8 @@ from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
 #: Programs that keep a GPU busy: with more elements a program takes several blocks, since it reads
 #: its addresses, one after another, before it reads elements.
 _PROGRAMS = 2048
+#: Elements of a block on a CPU, whose values stay in registers or the first cache, and its blocks.
+_CPU_BLOCKS = (256, 16)
 
 
 @tw.jit
@@ -241,9 +243,12 @@ def _launch(
 ) -> None:
     lists: Any = (parameters, gradients, first, second)
     for key, groups in grouped("adamw", lists).items():
-        block = 1024 if device_of(groups[0][0]).family != "cpu" else 4096
-        total = sum(math.prod(group[0].shape) for group in groups)
-        steps = 4 if total >= _PROGRAMS * 4 * block else 1
+        block, steps = _CPU_BLOCKS
+        if device_of(groups[0][0]).family != "cpu":
+            total = sum(math.prod(group[0].shape) for group in groups)
+            block, steps = 1024, 4
+            if total < _PROGRAMS * steps * block:
+                steps = 1
         table = table_of(groups, steps * block)
         run(
             adamw_kernel,
