@@ -6,7 +6,9 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 import tilewright_kernels as tk
+from tilewright_kernels.operations.devices import Device
 from tilewright_kernels.optimizers import adamw as adamw_module
+from tilewright_kernels.optimizers import adamw_8bit as adamw_8bit_module
 from tilewright_kernels.optimizers.adamw_8bit import (
     code_of,
     code_table,
@@ -93,6 +95,20 @@ def test_blocks_in_turn_give_the_bits_of_blocks_at_once(monkeypatch):
         tk.adamw(*lists, 1)
         results.append(np.concatenate([*lists[0], *lists[2], *lists[3]]))
     np.testing.assert_array_equal(*results)
+
+
+def test_programs_that_share_a_block_give_the_bits_of_one(monkeypatch):
+    results = []
+    for family in ("cpu", "hopper"):
+        device = Device(family, 1)
+        monkeypatch.setattr(adamw_8bit_module, "device_of", lambda _, device=device: device)
+        parameters = arrays()
+        states = [tk.adamw_8bit_state(each) for each in parameters]
+        for step in (1, 2):
+            tk.adamw_8bit(parameters, arrays(seed=step), states, step)
+        results.append([*parameters, *(part for state in states for part in state)])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_steps_in_8_bits_equal_the_formula_on_decoded_moments():
