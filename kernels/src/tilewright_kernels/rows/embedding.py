@@ -203,7 +203,7 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
         An array of shape (*index.shape, columns) and of the table's type. The gradient is the sum
         of the cotangents of each row's tokens in their order, in float32, with the same bits in
         every run: tokens are sorted by counting those before each, whose time is proportional to
-        the square of their number (below that of the sums up to some 30,000 tokens on GPUs).
+        the square of their number (below that of the sums up to some 20,000 tokens on GPUs).
 
     Raises:
         ValueError: the table is no matrix.
