@@ -113,6 +113,11 @@ def _quantized() -> list[Sample]:
             "quantize", tk.quantize, _quantize_reference, {"x": normal(9, 70)},
             {"block": (1, 32), "dtype": "int8"}, dtypes=("float32",), tolerance=5.1e4,
         ),
+        # half a step of three bits behind the point
+        Sample(
+            "quantize_mx", tk.quantize_mx, tk.quantize_mx_reference, {"x": normal(9, 96)},
+            dtypes=("float32",), tolerance=6.3e3,
+        ),
     ]  # fmt: skip
 
 
