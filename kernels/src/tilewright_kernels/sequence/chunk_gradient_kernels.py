@@ -128,11 +128,11 @@ def value_gradient_kernel(
                 skip = tl.load(at, mask=dims < D_V, other=0.0).to(tl.float32)
                 dout = dout.to(tl.float32)
                 du += skip[None, :] * dout
-                dskip = tl.sum(tl.where(inside[:, None], dout * v, 0.0), 0)
                 if SKIPS:
+                    dskip = tl.sum(dout * v, 0)
                     tl.store(dskip_ptr + number * D_V + dims, dskip, mask=dims < D_V)
                 else:
-                    tl.store(dskip_ptr + number, tl.sum(dskip, 0))
+                    tl.store(dskip_ptr + number, tl.sum(tl.sum(dout * v, 1), 0))
         at = dv_ptr + (own * heads + head) * D_V
         store_tile(at, row, end, heads * D_V, dim, du, T, D_V, WIDTH)
 
@@ -173,11 +173,11 @@ def query_gradient_kernel(
             state = load_state(state_ptr, dim, D_V, 1, D, D_V, PADDED, WIDTH)
             scores = tl.dot(dout, tl.trans(v), scores, input_precision="ieee")
             own_dq = tl.dot(dout, tl.trans(state), own_dq, input_precision="ieee")
-        scores *= decay_between(a[:, None], a[None, :], is_causal)
         if weight_ptr is not None:
             scores *= tl.load(weight_ptr + place + rows, mask=inside, other=0.0)[None, :]
-        own_dq *= tl.exp(a)[:, None]
-        own_dq = tl.dot(scores.to(k.dtype), k, own_dq, input_precision="ieee") * scale
+        scores *= decay_between(a[:, None], a[None, :], is_causal) * scale
+        own_dq *= (tl.exp(a) * scale)[:, None]
+        own_dq = tl.dot(scores.to(k.dtype), k, own_dq, input_precision="ieee")
         tl.store(row_sums_ptr + place + rows, tl.sum(own_dq * q.to(tl.float32), 1), mask=inside)
         dq += own_dq
     at = dq_ptr + ((part.to(tl.int64) * tokens + own) * groups + group) * D
