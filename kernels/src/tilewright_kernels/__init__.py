@@ -35,10 +35,18 @@ from tilewright_kernels.experts.permutation import (
 from tilewright_kernels.experts.routing import route, route_reference
 from tilewright_kernels.linear.convolution import conv2d, conv2d_reference
 from tilewright_kernels.linear.epilogue import Epilogue
-from tilewright_kernels.linear.epilogue_functions import (
+from tilewright_kernels.linear.epilogues.epilogue_functions import (
     rms_norm_epilogue,
     rotary_epilogue,
     row_scale,
+)
+from tilewright_kernels.linear.epilogues.quantization_epilogue import (
+    matmul_quantized,
+    matmul_quantized_reference,
+)
+from tilewright_kernels.linear.epilogues.rms_norm_matmul import (
+    rms_norm_matmul,
+    rms_norm_matmul_reference,
 )
 from tilewright_kernels.linear.grouped_matmul import (
     grouped_matmul,
@@ -59,10 +67,6 @@ from tilewright_kernels.linear.packed_weights import (
     weights_from_awq,
     weights_from_gptq,
     weights_from_hqq,
-)
-from tilewright_kernels.linear.quantization_epilogue import (
-    matmul_quantized,
-    matmul_quantized_reference,
 )
 from tilewright_kernels.linear.quantize import quantize, quantize_reference
 from tilewright_kernels.linear.quantized_matmul import quantized_matmul, quantized_matmul_reference
@@ -254,6 +258,8 @@ __all__ = [
     "quantized_matmul_reference",
     "rms_norm",
     "rms_norm_epilogue",
+    "rms_norm_matmul",
+    "rms_norm_matmul_reference",
     "rms_norm_quantized",
     "rms_norm_quantized_reference",
     "rms_norm_reference",

@@ -7,7 +7,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 import tilewright_kernels as tk
-from tilewright_kernels.linear.quantization_epilogue import MATMUL_QUANTIZED
+from tilewright_kernels.linear.epilogues.quantization_epilogue import MATMUL_QUANTIZED
 
 #: Type -> the largest error of an element by its scale, relative and absolute.
 ROUNDING = {

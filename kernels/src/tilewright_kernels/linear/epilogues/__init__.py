@@ -1,0 +1,1 @@
+"""Epilogues of matmuls that are ready-made, and operations with such."""
