@@ -117,6 +117,9 @@ def _of_sequences() -> dict[str, Rows]:
         "matmul": Rows(
             tk.matmul, {"a": _draw(COUNT, 200)}, {"b": _draw(200, 70, seed=1)}, invariant
         ),
+        "rms_norm_matmul": Rows(
+            tk.rms_norm_matmul, {"x": _draw(COUNT, 200)}, {"w": _draw(200, 70, seed=1)}, invariant
+        ),
         "matmul_quantized": Rows(
             tk.matmul_quantized, {"a": _draw(COUNT, 200)}, {"b": _draw(200, 70, seed=1)},
             {"dtype": "int8", **invariant},
