@@ -133,9 +133,9 @@ def scaled_case(m: int, n: int, k: int, device: str, *, blocks: bool) -> Case:
 
 def quantized_case(m: int, n: int, k: int, device: str) -> Case:
     a = drawn(m, k, dtype=torch.float16, device=device)
-    words = torch.randint(-(1 << 31), 1 << 31, (n, k // 8), device=device, dtype=torch.int64)
+    words = torch.randint(-(1 << 31), 1 << 31, (k // 128, n, 16), device=device, dtype=torch.int64)
     words = words.to(torch.int32)
-    scales = torch.rand(n, k // 128, device=device).to(torch.float16)
+    scales = torch.rand(k // 128, n, device=device).to(torch.float16).T  # as conversions leave them
     full = drawn(n, k, dtype=torch.float16, device=device)
     return Case(
         f"w4a16 {m}x{n}x{k} (rival f16)",

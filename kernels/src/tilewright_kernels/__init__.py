@@ -61,7 +61,7 @@ from tilewright_kernels.linear.linear_cross_entropy import (
 from tilewright_kernels.linear.lora import lora_matmul, lora_matmul_reference
 from tilewright_kernels.linear.matmul import matmul, matmul_reference
 from tilewright_kernels.linear.micro_scaling import quantize_mx, quantize_mx_reference
-from tilewright_kernels.linear.packed_weights import (
+from tilewright_kernels.linear.packed.packed_weights import (
     pack_weights,
     unpack_weights,
     weights_from_awq,

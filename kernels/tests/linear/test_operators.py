@@ -29,7 +29,7 @@ def test_layouts_of_arguments():
     checks.check_operation(tk.matmul, tk.matmul_reference, arrays)
     batch = {"a": drawn(2, 3, 5, 7), "b": drawn(7, 9)}
     checks.check_operation(tk.matmul, tk.matmul_reference, batch)
-    words = {"a": drawn(2, 3, 64), "words": np.ones((5, 8), np.int32), "scales": drawn(5, 2)}
+    words = {"a": drawn(2, 3, 64), "words": np.ones((1, 5, 8), np.int32), "scales": drawn(5, 2)}
     checks.check_operation(
         tk.quantized_matmul, tk.quantized_matmul_reference, words, layouts=("rows", "columns")
     )
@@ -46,7 +46,7 @@ def test_layouts_of_arguments():
         (MATMUL, (drawn(5, 7), drawn(7, 9), None, None, drawn(5), *[None] * 3, tk.row_scale)),
         (GROUPED_MATMUL, (drawn(10, 7), drawn(3, 7, 4), ROWS, "ieee", True)),
         (K_GROUPED_MATMUL, (drawn(10, 7), drawn(10, 4), ROWS, 3, "ieee")),
-        (QUANTIZED_MATMUL, (drawn(3, 64), np.ones((5, 8), np.int32), drawn(5, 2), None, 4)),
+        (QUANTIZED_MATMUL, (drawn(3, 64), np.ones((1, 5, 8), np.int32), drawn(5, 2), None, 4)),
         (QUANTIZE, (drawn(4, 64), 1, 32, "int8")),
         (
             SCALED_MATMUL,
@@ -75,5 +75,5 @@ def test_compiled_functions():
     checks.check_compiled(tk.matmul, arrays, {"activation": square}, wrt=tuple(arrays))
     groups = {"a": drawn(10, 7), "b": drawn(3, 7, 4), "rows": ROWS}
     checks.check_compiled(tk.grouped_matmul, groups, wrt=("a", "b"))
-    words = {"a": drawn(2, 3, 64), "words": np.ones((5, 8), np.int32), "scales": drawn(5, 2)}
+    words = {"a": drawn(2, 3, 64), "words": np.ones((1, 5, 8), np.int32), "scales": drawn(5, 2)}
     checks.check_compiled(tk.quantized_matmul, words, wrt=("a",))

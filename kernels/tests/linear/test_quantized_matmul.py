@@ -1,11 +1,14 @@
 """Matmuls of packed weights against their formula, and conversions of layouts."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright_kernels as tk
 from tilewright_kernels.linear import quantized_matmul as module
 from tilewright_kernels.linear.blocks import Blocks
+
+BF16 = ml_dtypes.bfloat16
 
 
 def weights(n, k, groups, bits, has_zeros, dtype=np.float32):
@@ -14,6 +17,12 @@ def weights(n, k, groups, bits, has_zeros, dtype=np.float32):
     scales = rng.uniform(0.5, 1.5, (n, groups)).astype(dtype)
     zeros = rng.integers(0, 1 << bits, (n, groups)).astype(dtype) if has_zeros else None
     return q, tk.pack_weights(q, bits), scales, zeros
+
+
+def in_order(q, bits):
+    """Pack consecutive elements of a row to words, the first one in the lowest bits."""
+    parts = q.astype(np.int64).reshape(len(q), -1, 32 // bits) << (bits * np.arange(32 // bits))
+    return parts.sum(2).astype(np.uint32).view(np.int32)
 
 
 def doubled(array):
@@ -40,8 +49,8 @@ def test_results_equal_the_formula(bits, m, has_zeros):
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("blocks", [Blocks(16, 32, 32, split=3), Blocks(256, 32, 32)])
-def test_parts_along_k_and_weights_first(monkeypatch, blocks):
+@pytest.mark.parametrize("blocks", [Blocks(16, 32, 32, split=3), Blocks(64, 32, 256)])
+def test_parts_along_k_and_blocks_of_several_runs(monkeypatch, blocks):
     monkeypatch.setattr(module, "_blocks", lambda *_: blocks)
     _, words, scales, zeros = weights(40, 256, 4, 4, True)
     a = np.random.default_rng(2).standard_normal((3, 256)).astype(np.float32)
@@ -50,13 +59,67 @@ def test_parts_along_k_and_weights_first(monkeypatch, blocks):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("bits, dtype", [(2, np.float16), (4, np.float16), (4, BF16), (8, BF16)])
+@pytest.mark.parametrize("m, groups, has_zeros", [(1, 2, False), (7, 2, True), (20, 8, True)])
+def test_the_kernel_for_few_rows(monkeypatch, bits, dtype, m, groups, has_zeros):
+    monkeypatch.setattr(module, "_MMA_SYNC", ("cpu",))
+    monkeypatch.setattr(module, "_few_rows_blocks", lambda *_: Blocks(32, 64, 128, 2, 1, 2))
+    k, n = 256, 45
+    _, words, scales, zeros = weights(n, k, groups, bits, has_zeros, dtype)
+    a = np.random.default_rng(1).standard_normal((m, 2 * k)).astype(dtype)[:, ::2]
+    out = np.full((m, n), np.nan, dtype)
+    tk.quantized_matmul(a, words, scales, zeros, bits=bits, out=out)
+    expected = tk.quantized_matmul_reference(
+        doubled(a), words, doubled(scales), doubled(zeros), bits=bits
+    )
+    tolerance = 2e-3 if dtype is np.float16 else 1.6e-2
+    found = out.astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("n, k, groups", [(64, 64, 2), (45, 192, 3)])
+def test_weights_that_are_unpacked_first(monkeypatch, n, k, groups):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(module, "_unpacks_first", lambda *_: True)
+    _, words, scales, zeros = map(torch.from_numpy, weights(n, k, groups, 4, True))
+    a = torch.randn((30, k), generator=torch.Generator().manual_seed(0)).requires_grad_()
+    exact = a.detach().double().requires_grad_()
+    dc = torch.randn((30, n), generator=torch.Generator().manual_seed(1))
+    c = tk.quantized_matmul(a, words, scales, zeros)
+    c.backward(dc)
+    reference = tk.quantized_matmul_reference(exact, words, scales.double(), zeros.double())
+    reference.backward(dc.double())
+    torch.testing.assert_close(c.double(), reference, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(a.grad.double(), exact.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_scales_and_zeros_of_any_strides():
+    _, words, scales, zeros = weights(24, 128, 4, 4, True)
+    a = np.random.default_rng(2).standard_normal((3, 128)).astype(np.float32)
+    expected = tk.quantized_matmul(a, words, scales, zeros)
+    wide = np.full((24, 8), np.nan, np.float32)
+    wide[:, ::2] = zeros
+    found = tk.quantized_matmul(a, words, np.asfortranarray(scales), wide[:, ::2])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("k, run", [(256, 128), (192, 64), (48, 16)])
+def test_words_of_a_run_of_all_rows_lie_together(bits, k, run):
+    q = np.random.default_rng(0).integers(0, 1 << bits, (5, k))
+    words = tk.pack_weights(q, bits)
+    assert words.shape == (k // run, 5, run * bits // 32) and words.flags.c_contiguous
+    np.testing.assert_array_equal(tk.unpack_weights(words, bits), q)
+    np.testing.assert_array_equal(tk.pack_weights(q[3:4, run : 2 * run], bits)[0, 0], words[1, 3])
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_weights_of_gptq(bits):
     n, k, groups = 32, 64, 2
     q, _, scales, zeros = weights(n, k, groups, bits, True)
     zeros = np.maximum(zeros, 1)
-    qweight = np.ascontiguousarray(tk.pack_weights(q, bits).T)
-    qzeros = tk.pack_weights(zeros.T.astype(np.int64) - 1, bits)
+    qweight = np.ascontiguousarray(in_order(q, bits).T)
+    qzeros = in_order(zeros.T.astype(np.int64) - 1, bits)
     found = tk.weights_from_gptq(qweight, qzeros, np.ascontiguousarray(scales.T), bits=bits)
     a = np.eye(k, dtype=np.float32)
     result = tk.quantized_matmul(a, *found, bits=bits)

@@ -14,136 +14,24 @@ from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmu
 from tilewright_kernels.linear.element_types import OPERANDS, name_of
 from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.leading_axes import in_shape, returned
-from tilewright_kernels.linear.matmul_kernels import add_parts_kernel, block_of
-from tilewright_kernels.linear.packed_weights import unpack_weights
+from tilewright_kernels.linear.matmul import launch_matmul
+from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
+from tilewright_kernels.linear.packed.packed_weights import columns_of, unpack_weights
+from tilewright_kernels.linear.packed.quantized_kernels import (
+    quantized_few_rows_kernel,
+    quantized_matmul_kernel,
+    quantized_transpose_kernel,
+    quantized_vector_kernel,
+    unpack_weights_kernel,
+)
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.block_rules import block_rule
 from tilewright_kernels.operations.devices import Device, device_of
 
-
-@tw.jit
-def unpacked(
-    words_ptr, scale_ptr, zero_ptr, columns, words, N, K, GROUP: tl.constexpr,
-    BITS: tl.constexpr,
-):  # fmt: skip
-    """Return float32 weights [columns, words, 32 / BITS] before they are scaled, and the scales.
-
-    Scales are [columns, words], and zeros beyond N and K.
-    """
-    inside = (columns < N)[:, None] & (words < K * BITS // 32)[None, :]
-    places = columns.to(tl.int64)[:, None]
-    packed = tl.load(words_ptr + places * (K * BITS // 32) + words[None, :], mask=inside, other=0)
-    q = (packed[:, :, None] >> (BITS * tl.arange(0, 32 // BITS))[None, None, :]) & ((1 << BITS) - 1)
-    groups = places * (K // GROUP) + (words * (32 // BITS) // GROUP)[None, :]
-    scale = tl.load(scale_ptr + groups, mask=inside, other=0.0).to(tl.float32)
-    if zero_ptr is None:
-        return (q - (1 << (BITS - 1))).to(tl.float32), scale
-    zero = tl.load(zero_ptr + groups, mask=inside, other=0.0).to(tl.float32)
-    return q.to(tl.float32) - zero[:, :, None], scale
-
-
-@tw.jit
-def quantized_matmul_kernel(
-    a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, M, N, K,
-    stride_am, stride_ak, stride_cm, stride_cn,
-    GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr, OPERAND: tl.constexpr,
-    WEIGHTS_FIRST: tl.constexpr,
-):  # fmt: skip
-    """Compute a block of ``a @ w.T``; of parts along K, the sums of one to ``c`` [SPLIT, M, N].
-
-    With ``WEIGHTS_FIRST`` it is the transpose of ``w @ a.T``, whose left operand the matrix
-    instructions of Hopper take from registers.
-    """
-    block_m, block_n = block_of(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
-    start, end = 0, K
-    if SPLIT > 1:
-        part = tl.program_id(1)
-        each = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLIT) * BLOCK_K
-        start, end = part * each, min(K, (part + 1) * each)
-        c_ptr += part.to(tl.int64) * M * N
-    words = tl.arange(0, BLOCK_K * BITS // 32)
-    if WEIGHTS_FIRST:
-        accumulator = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    else:
-        accumulator = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for first in range(start, end, BLOCK_K):
-        a = tl.load(
-            a_ptr + rows[:, None] * stride_am + (first + k[None, :]) * stride_ak,
-            mask=(rows < M)[:, None] & (first + k < K)[None, :],
-            other=0.0,
-        )
-        w, scale = unpacked(
-            words_ptr, scale_ptr, zero_ptr, columns, first * BITS // 32 + words, N, K,
-            GROUP, BITS,
-        )  # fmt: skip
-        w = (w * scale[:, :, None]).to(OPERAND).reshape(BLOCK_N, BLOCK_K)
-        if WEIGHTS_FIRST:
-            accumulator = tl.dot(w, a.T, accumulator)
-        else:
-            accumulator = tl.dot(a, w.T, accumulator)
-    if WEIGHTS_FIRST:
-        accumulator = accumulator.T
-    tl.store(
-        c_ptr + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn,
-        accumulator.to(c_ptr.dtype.element_ty),
-        mask=(rows < M)[:, None] & (columns < N)[None, :],
-    )
-
-
-@tw.jit
-def quantized_vector_kernel(
-    a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, N, K, stride_ak, stride_cn,
-    GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Compute ``c[n] = sum(a[k] * w[n, k])``; each program reads BLOCK_N rows of the weights."""
-    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    words = tl.arange(0, BLOCK_K * BITS // 32)
-    k = words[:, None] * (32 // BITS) + tl.arange(0, 32 // BITS)[None, :]
-    total = tl.zeros((BLOCK_N, BLOCK_K * BITS // 32), tl.float32)
-    for first in range(0, K, BLOCK_K):
-        places = a_ptr + (first + k) * stride_ak
-        a = tl.load(places, mask=first + k < K, other=0.0).to(tl.float32)
-        w, scale = unpacked(
-            words_ptr, scale_ptr, zero_ptr, columns, first * BITS // 32 + words, N, K,
-            GROUP, BITS,
-        )  # fmt: skip
-        total += tl.sum(w * a[None, :, :], 2) * scale
-    result = tl.sum(total, 1).to(c_ptr.dtype.element_ty)
-    tl.store(c_ptr + columns * stride_cn, result, mask=columns < N)
-
-
-@tw.jit
-def quantized_transpose_kernel(
-    a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, M, N, K,
-    stride_am, stride_an, stride_cm, stride_ck,
-    GROUP: tl.constexpr, BITS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, OPERAND: tl.constexpr,
-):  # fmt: skip
-    """Compute a block [BLOCK_M, BLOCK_K] of ``a @ w``, the gradient of the rows."""
-    block_m, block_k = block_of(tl.program_id(0), M, K, BLOCK_M, BLOCK_K, GROUP_M)
-    rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    words = block_k * (BLOCK_K * BITS // 32) + tl.arange(0, BLOCK_K * BITS // 32)
-    k = block_k * BLOCK_K + tl.arange(0, BLOCK_K)
-    accumulator = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
-    for first in range(0, N, BLOCK_N):
-        columns = first + tl.arange(0, BLOCK_N)
-        a = tl.load(
-            a_ptr + rows[:, None] * stride_am + columns[None, :] * stride_an,
-            mask=(rows < M)[:, None] & (columns < N)[None, :],
-            other=0.0,
-        )
-        w, scale = unpacked(words_ptr, scale_ptr, zero_ptr, columns, words, N, K, GROUP, BITS)
-        w = (w * scale[:, :, None]).to(OPERAND).reshape(BLOCK_N, BLOCK_K)
-        accumulator = tl.dot(a.to(OPERAND), w, accumulator)
-    tl.store(
-        c_ptr + rows.to(tl.int64)[:, None] * stride_cm + k[None, :] * stride_ck,
-        accumulator.to(c_ptr.dtype.element_ty),
-        mask=(rows < M)[:, None] & (k < K)[None, :],
-    )
+#: Families whose matrix instructions have lanes with two neighbours, and the two 8 elements behind.
+_MMA_SYNC = ("ampere", "ada", "hopper", "blackwell")
+#: Rows from which on it is faster to unpack the weights to memory, and to multiply by those.
+_MANY_ROWS = 256
 
 
 def quantized_matmul_reference(
@@ -162,7 +50,7 @@ def quantized_matmul_reference(
 
 
 def _shapes(make: Any, a: Any, words: Any, scales: Any, zeros: Any, bits: int) -> tuple[Any, ...]:
-    return (make((a.shape[0], words.shape[0]), a.dtype),)
+    return (make((a.shape[0], words.shape[1]), a.dtype),)
 
 
 def _launch(
@@ -174,60 +62,74 @@ def _launch(
     zeros: Array | None,
     bits: int,
 ) -> None:
-    (m, k), n = a.shape, words.shape[0]
+    (m, k), n = a.shape, words.shape[1]
     if m == 0 or n == 0:
         return
-    words, scales, zeros = (
-        None if each is None else packed(each) for each in (words, scales, zeros)
+    device = device_of(a)
+    if _unpacks_first(m, device):
+        # with rows along K, unless the launcher has no strides
+        is_transposed = not (hasattr(a, "stride") or hasattr(a, "strides"))
+        w = _unpacked(run, words, scales, zeros, bits, a.dtype, is_transposed=is_transposed)
+        launch_matmul(run, c, None, a, w if is_transposed else w.T)
+        return
+    weights = _Weights(words, scales, zeros, bits, k)
+    has_few_rows = (
+        m <= FEW_ROWS and device.family in _MMA_SYNC and name_of(a) in ("float16", "bfloat16")
     )
-    constants = {"GROUP": k // scales.shape[1], "BITS": bits}
-    if m == 1:
-        inner = min(2048, max(tw.next_power_of_2(k), 32))
+    if m == 1 and not has_few_rows:
+        rows, inner = 16, min(128 if device.family == "cpu" else 512, tw.next_power_of_2(k))
         run(
             quantized_vector_kernel,
-            (tw.cdiv(n, 4),),
+            (tw.cdiv(n, rows),),
             a,
-            words,
-            scales,
-            zeros,
+            *weights.arrays,
             c,
             n,
             k,
             strides(a)[1],
             strides(c)[1],
-            BLOCK_N=4,
+            *weights.strides,
+            BLOCK_N=rows,
             BLOCK_K=inner,
             num_warps=4,
             num_stages=1,
-            **constants,
+            **weights.constants(inner),
         )
         return
-    blocks = _blocks(m, n, k, device_of(a))
+    blocks = (_few_rows_blocks if has_few_rows else _blocks)(m, n, k, device)
     is_split = blocks.split > 1
     target = run.empty((blocks.split, m, n), "float32") if is_split else c
-    run(
-        quantized_matmul_kernel,
-        (tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), blocks.split),
+    arguments = (
         a,
-        words,
-        scales,
-        zeros,
+        *weights.arrays,
         target,
         m,
         n,
         k,
         *strides(a),
         *((n, 1) if is_split else strides(c)),
-        BLOCK_M=blocks.m,
-        BLOCK_N=blocks.n,
-        BLOCK_K=blocks.k,
-        GROUP_M=8,
-        SPLIT=blocks.split,
-        OPERAND=OPERANDS[name_of(a)],
-        WEIGHTS_FIRST=blocks.m > 128,
-        **constants,
-        **blocks.options,
+        *weights.strides,
     )
+    constants = {
+        "BLOCK_M": blocks.m,
+        "BLOCK_N": blocks.n,
+        "BLOCK_K": blocks.k,
+        "SPLIT": blocks.split,
+        "OPERAND": OPERANDS[name_of(a)],
+        **weights.constants(blocks.k),
+        **blocks.options,
+    }
+    if has_few_rows:
+        grid = tw.cdiv(n, blocks.n), blocks.split
+        run(quantized_few_rows_kernel, grid, *arguments, **constants)
+    else:
+        run(
+            quantized_matmul_kernel,
+            (tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), blocks.split),
+            *arguments,
+            GROUP_M=8,
+            **constants,
+        )
     if is_split:
         columns = min(512, tw.next_power_of_2(n))
         rows = max(1024 // columns, 1)
@@ -253,6 +155,78 @@ def _launch(
         )
 
 
+class _Weights:
+    """Packed weights as the kernels take them: words, scales, zeros, and the strides of these."""
+
+    def __init__(self, words: Any, scales: Any, zeros: Any, bits: int, k: int) -> None:
+        self.arrays = packed(words), scales, zeros
+        self.strides = *strides(scales), *((0, 0) if zeros is None else strides(zeros))
+        self._bits, self._group = bits, k // scales.shape[1]
+        self._run = words.shape[2] * 32 // bits
+
+    def constants(self, block_k: int) -> dict[str, Any]:
+        """Return the constants of kernels whose blocks have ``block_k`` elements along K.
+
+        A granule has one scale, which is its group's: it is a block within a group, or a word.
+        """
+        granule = 32 // self._bits if self._group % block_k else block_k
+        return {
+            "GROUP": self._group,
+            "BITS": self._bits,
+            "RUN": self._run,
+            "GRANULE": granule,
+        }
+
+
+def _unpacks_first(m: int, device: Device) -> bool:
+    """Return whether to store the weights in the type of the rows, and to multiply by those.
+
+    The kernels that unpack weights for each block of rows reach about half the rate of a matmul.
+    """
+    return device.family != "cpu" and m >= _MANY_ROWS
+
+
+def _unpacked(
+    run: Launcher,
+    words: Any,
+    scales: Any,
+    zeros: Any,
+    bits: int,
+    dtype: Any,
+    *,
+    is_transposed: bool,
+) -> Any:
+    """Store the weights to scratch memory of shape (N, K), or (K, N) if transposed."""
+    n, k = words.shape[1], columns_of(words, bits)
+    w = run.empty((k, n) if is_transposed else (n, k), dtype)
+    weights = _Weights(words, scales, zeros, bits, k)
+    inner = 128
+    run(
+        unpack_weights_kernel,
+        (tw.cdiv(k, inner), tw.cdiv(n, 64)),
+        *weights.arrays,
+        w,
+        n,
+        k,
+        *((1, n) if is_transposed else (k, 1)),
+        *weights.strides,
+        BLOCK_N=64,
+        BLOCK_K=inner,
+        num_warps=4,
+        **weights.constants(inner),
+    )
+    return w
+
+
+@block_rule("quantized_matmul_few_rows", rounded=("m",))
+def _few_rows_blocks(m: int, n: int, k: int, device: Device) -> Blocks:
+    """Return blocks of the kernel for few rows, eight programs of two warps per processor."""
+    rows = max(8, tw.next_power_of_2(m))
+    tiles, steps = tw.cdiv(n, 64), tw.cdiv(k, 128)
+    split = max(1, min(tw.cdiv(8 * device.processors, tiles), steps // 4, MOST_PARTS))
+    return Blocks(rows, 64, 128, 2, 2, tw.cdiv(steps, tw.cdiv(steps, split)))
+
+
 @block_rule("quantized_matmul", rounded=("m",))
 def _blocks(m: int, n: int, k: int, device: Device) -> Blocks:
     """Return blocks that leave registers for the conversion of the weights."""
@@ -264,8 +238,6 @@ def _blocks(m: int, n: int, k: int, device: Device) -> Blocks:
         tiles, steps = tw.cdiv(m, found.m) * tw.cdiv(n, 64), tw.cdiv(k, 128)
         split = max(1, min(4 * device.processors // tiles, steps // 8, MOST_PARTS))
         return replace(found, n=64, k=128, num_stages=min(found.num_stages, 4), split=split)
-    if device.family == "hopper" and tw.cdiv(m, 256) * tw.cdiv(n, 128) >= device.processors:
-        return Blocks(256, 128, 64, 8, 3)  # half as many conversions as with 128 rows
     return replace(found, m=min(found.m, 128), n=min(found.n, 128), num_warps=8, num_stages=3)
 
 
@@ -277,7 +249,7 @@ QUANTIZED_MATMUL = Operation(
 def _backward_shapes(
     make: Any, dc: Any, words: Any, scales: Any, zeros: Any, bits: int
 ) -> tuple[Any, ...]:
-    return (make((dc.shape[0], words.shape[1] * 32 // bits), dc.dtype),)
+    return (make((dc.shape[0], columns_of(words, bits)), dc.dtype),)
 
 
 def _backward_launch(
@@ -292,31 +264,33 @@ def _backward_launch(
     (m, n), k = dc.shape, da.shape[1]
     if m == 0 or k == 0:
         return
-    words, scales, zeros = (
-        None if each is None else packed(each) for each in (words, scales, zeros)
-    )
-    blocks = _blocks(m, k, n, device_of(dc))
+    device = device_of(dc)
+    if _unpacks_first(m, device):
+        w = _unpacked(run, words, scales, zeros, bits, dc.dtype, is_transposed=False)
+        launch_matmul(run, da, None, dc, w)
+        return
+    weights = _Weights(words, scales, zeros, bits, k)
+    blocks = _blocks(m, k, n, device)
     blocks = replace(blocks, m=min(blocks.m, 128))
+    inner = max(blocks.n, 32)
     run(
         quantized_transpose_kernel,
-        (tw.cdiv(m, blocks.m) * tw.cdiv(k, max(blocks.n, 32)),),
+        (tw.cdiv(m, blocks.m) * tw.cdiv(k, inner),),
         dc,
-        words,
-        scales,
-        zeros,
+        *weights.arrays,
         da,
         m,
         n,
         k,
         *strides(dc),
         *strides(da),
-        GROUP=k // scales.shape[1],
-        BITS=bits,
+        *weights.strides,
         BLOCK_M=blocks.m,
         BLOCK_N=blocks.k,
-        BLOCK_K=max(blocks.n, 32),
+        BLOCK_K=inner,
         GROUP_M=8,
         OPERAND=OPERANDS[name_of(dc)],
+        **weights.constants(inner),
         **blocks.options,
     )
 
@@ -340,17 +314,20 @@ def quantized_matmul(
 
     Args:
         a: of shape (..., K), of float16, bfloat16 or float32.
-        words: int32 of shape (N, K * bits / 32), see :func:`.pack_weights`; from other
+        words: int32 of the weights (N, K) as :func:`.pack_weights` returns them; from other
             layouts by :func:`.weights_from_gptq`, :func:`.weights_from_awq` and
             :func:`.weights_from_hqq`.
-        scales: of shape (N, groups); a group is a multiple of a word along K.
+        scales: of shape (N, groups), of any strides; a group is a multiple of a word along K. Few
+            rows are multiplied fastest where the scales of a group are next to each other in memory
+            (the stride of N is 1), as the conversions leave them.
         zeros: of the shape of the scales, or None for ``2 ** (bits - 1)``.
         bits: 2, 4 or 8.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N), of the type of ``a``. Weights are rounded to that type, except
-        for one row, and sums are in float32.
+        An array of shape (..., N), of the type of ``a``. Differences from zeros and weights are
+        rounded to that type where they are operands of a matrix instruction, and sums are in
+        float32.
 
     Raises:
         ValueError: shapes do not fit.
@@ -361,20 +338,20 @@ def quantized_matmul(
     """
     per_word = 32 // bits if bits in (2, 4, 8) else 0
     k = a.shape[-1]
-    if not per_word or words.ndim != 2 or words.shape[1] * per_word != k:
+    if not per_word or words.ndim != 3 or columns_of(words, bits) != k:
         raise ValueError(
             f"words of shape {tuple(words.shape)} are no weights of {bits} bits (2, 4 or 8) for "
             f"rows of {k} elements"
         )
     groups = scales.shape[-1]
-    if scales.shape[0] != words.shape[0] or groups == 0 or k % (groups * per_word):
+    if scales.shape[0] != words.shape[1] or groups == 0 or k % (groups * per_word):
         raise ValueError(
-            f"scales of shape {tuple(scales.shape)} are not of ({words.shape[0]}, groups) with "
+            f"scales of shape {tuple(scales.shape)} are not of ({words.shape[1]}, groups) with "
             f"groups that are multiples of {per_word} elements of {k}"
         )
     if zeros is not None and tuple(zeros.shape) != tuple(scales.shape):
         raise ValueError(f"zeros are of shape {tuple(zeros.shape)}, and scales of {scales.shape}")
-    shape = (*a.shape[:-1], words.shape[0])
+    shape = (*a.shape[:-1], words.shape[1])
     if a.ndim == 2:
         return QUANTIZED_MATMUL(a, words, scales, zeros, bits, out=out)
     rows = a.reshape(-1, k)

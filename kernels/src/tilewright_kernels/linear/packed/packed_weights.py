@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import array_api_compat
@@ -11,30 +12,38 @@ _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 
 
 def pack_weights(q: Any, bits: int) -> Any:
-    """Pack unsigned integers of shape (N, K) to int32 words of shape (N, K * bits / 32).
+    """Pack unsigned integers of shape (N, K) to int32 words of shape (K / run, N, run * bits / 32).
 
-    Each word holds consecutive elements of a row, the first one in its lowest bits.
+    A run is the largest power of two that divides K, 128 at most: a block of the runs of all rows
+    lies together in memory. Each word holds consecutive elements of a row: those at even places in
+    its lower 16 bits, the first one lowest, and those at odd places in the upper 16 bits.
 
     Raises:
         ValueError: a row is no multiple of a word, or ``bits`` is none of 2, 4 and 8.
     """
     per_word = _per_word(bits)
-    if q.shape[1] % per_word:
-        raise ValueError(f"rows of {q.shape[1]} elements of {bits} bits do not fill words of 32")
+    n, k = q.shape
+    if k % per_word:
+        raise ValueError(f"rows of {k} elements of {bits} bits do not fill words of 32")
     xp = array_api_compat.array_namespace(q)
-    parts = xp.reshape(xp.astype(q, xp.int32), (q.shape[0], -1, per_word))
-    words = parts[:, :, 0]
-    for place in range(1, per_word):
-        words = words | (parts[:, :, place] << (bits * place))
-    return _copied(xp, words)
+    run = min(k & -k, 128) if k else per_word
+    parts = xp.reshape(xp.astype(q, xp.int32), (n, k // run, run // per_word, per_word))
+    words = parts[..., 0]
+    for place, shift in enumerate(_shifts(bits)[1:], 1):
+        words = words | (parts[..., place] << shift)
+    return _copied(xp, xp.permute_dims(words, (1, 0, 2)))
 
 
 def unpack_weights(words: Any, bits: int) -> Any:
-    """Return the unsigned integers of int32 words as int32 of shape (N, K)."""
-    per_word = _per_word(bits)
+    """Return the unsigned integers of packed words as int32 of shape (N, K)."""
     xp = array_api_compat.array_namespace(words)
-    parts = [(words >> (bits * place)) & ((1 << bits) - 1) for place in range(per_word)]
-    return xp.reshape(xp.stack(parts, axis=-1), (words.shape[0], -1))
+    rows = xp.reshape(xp.permute_dims(words, (1, 0, 2)), (words.shape[1], -1))
+    return _unpacked(rows, bits, _shifts(bits))
+
+
+def columns_of(words: Any, bits: int) -> int:
+    """Return K of packed weights."""
+    return int(words.shape[0] * words.shape[2] * 32 // bits)
 
 
 def weights_from_gptq(
@@ -53,13 +62,10 @@ def weights_from_gptq(
         Words, scales and zeros as :func:`.quantized_matmul` takes them.
     """
     xp = array_api_compat.array_namespace(qweight)
-    q = unpack_weights(xp.permute_dims(qweight, (1, 0)), bits)
-    zeros = xp.astype(unpack_weights(qzeros, bits) + zero_offset, scales.dtype)
-    return (
-        pack_weights(q, bits),
-        _copied(xp, xp.permute_dims(scales, (1, 0))),
-        _copied(xp, xp.permute_dims(zeros, (1, 0))),
-    )
+    in_order = [bits * place for place in range(_per_word(bits))]
+    q = _unpacked(xp.permute_dims(qweight, (1, 0)), bits, in_order)
+    zeros = xp.astype(_unpacked(qzeros, bits, in_order) + zero_offset, scales.dtype)
+    return pack_weights(q, bits), xp.permute_dims(scales, (1, 0)), xp.permute_dims(zeros, (1, 0))
 
 
 def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, Any]:
@@ -81,8 +87,8 @@ def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, 
 
     return (
         pack_weights(columns(qweight), 4),
-        _copied(xp, xp.permute_dims(scales, (1, 0))),
-        _copied(xp, xp.astype(columns(qzeros), scales.dtype)),
+        xp.permute_dims(scales, (1, 0)),
+        xp.astype(columns(qzeros), scales.dtype),
     )
 
 
@@ -104,7 +110,24 @@ def weights_from_hqq(
     xp = array_api_compat.array_namespace(qweight)
     wide = xp.astype(qweight, xp.int32)
     q = xp.reshape(xp.concat([wide >> 4, wide & 15], axis=0), shape)
-    return pack_weights(q, 4), xp.reshape(scale, (shape[0], -1)), xp.reshape(zero, (shape[0], -1))
+    return pack_weights(q, 4), *(
+        xp.permute_dims(
+            _copied(xp, xp.permute_dims(xp.reshape(each, (shape[0], -1)), (1, 0))), (1, 0)
+        )
+        for each in (scale, zero)
+    )
+
+
+def _shifts(bits: int) -> list[int]:
+    """Return the lowest bit of each element of a word."""
+    return [bits * (place // 2) + 16 * (place % 2) for place in range(_per_word(bits))]
+
+
+def _unpacked(words: Any, bits: int, shifts: Iterable[int]) -> Any:
+    """Return the elements of words of shape (N, words), those of a word at ``shifts`` in order."""
+    xp = array_api_compat.array_namespace(words)
+    parts = [(words >> shift) & ((1 << bits) - 1) for shift in shifts]
+    return xp.reshape(xp.stack(parts, axis=-1), (words.shape[0], -1))
 
 
 def _per_word(bits: int) -> int:
