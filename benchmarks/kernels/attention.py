@@ -15,7 +15,6 @@ import argparse
 import functools
 import importlib
 import inspect
-import json
 import math
 import statistics
 import time
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 from device_times import DeviceTimer
+from results import Result, Results
 
 import tilewright_kernels as tk
 from tilewright_kernels.attention import kv_cache, operations
@@ -146,7 +146,7 @@ class Report:
     """Rows of results, a line each."""
 
     def __init__(self, device: str) -> None:
-        self.rows: list[dict[str, Any]] = []
+        self.results = Results()
         self.bandwidth, self.rate = roofs(device)
 
     def add(
@@ -158,7 +158,19 @@ class Report:
         roof = self.rate if unit == "TFLOP/s" else self.bandwidth
         share = "" if math.isinf(roof) else f" ({rate / roof:.0%} of roof)"
         ratios = {key: taken / ours for key, taken in times.items() if key != "ours"}
-        self.rows.append({"case": name, "us": ours, unit: rate, **facts, **ratios})
+        is_bound_by_operations = unit == "TFLOP/s"
+        self.results.add(
+            Result(
+                "attention",
+                name,
+                ours * 1e-6,
+                None if is_bound_by_operations else work,
+                work if is_bound_by_operations else None,
+                {key: taken * 1e-6 for key, taken in times.items() if key != "ours"},
+                facts.get("error"),
+                facts.get("bits"),
+            )
+        )
         shown = "  ".join(f"{key} {ratio:.3f}" for key, ratio in ratios.items())
         rest = "  ".join(
             f"{key} {each:.2e}" if isinstance(each, float) else f"{key} {each}"
@@ -168,10 +180,10 @@ class Report:
 
     def means(self) -> None:
         """Print the geometric mean and the minimum of each family's ratios."""
-        for family in dict.fromkeys(row["case"].split()[0] for row in self.rows):
-            rows = [row for row in self.rows if row["case"].split()[0] == family]
-            for rival in ("cudnn", "flash", "vllm", "sglang", "torch"):
-                found = [row[rival] for row in rows if rival in row]
+        for family in dict.fromkeys(row.case.split()[0] for row in self.results.rows):
+            rows = [row for row in self.results.rows if row.case.split()[0] == family]
+            for rival in dict.fromkeys(name for row in rows for name in row.rivals):
+                found = [row.rivals[rival] / row.seconds for row in rows if rival in row.rivals]
                 if found:
                     mean = math.exp(statistics.fmean(map(math.log, found)))
                     print(f"{family} of {rival}: mean {mean:.3f}, minimum {min(found):.3f}")
@@ -539,9 +551,11 @@ def main() -> None:
         torch.manual_seed(0)
         for family in options.families or FAMILIES:
             (FAMILIES | OTHERS)[family](clock, report, options.quick, getattr(torch, options.dtype))
+            if options.json:
+                report.results.write(options.json, options.device)
     report.means()
     if options.json:
-        options.json.write_text(json.dumps(report.rows, indent=1))
+        report.results.write(options.json, options.device)
 
 
 if __name__ == "__main__":

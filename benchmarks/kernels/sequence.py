@@ -19,11 +19,13 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from linear import gpu_times
+from results import Result, Results
 
 import tilewright_kernels as tk
 from tilewright_kernels.sequence import chunk_launches, gated_delta_rule
@@ -228,10 +230,12 @@ def print_errors(case: Case) -> bool:
     return is_right
 
 
-def print_times(case: Case) -> list[float]:
+def print_times(case: Case, results: Results) -> list[float]:
     """Print the times of a case; return the rival's by ours."""
     ratios = []
     for name, times in zip(("forward", "backward"), timed(case), strict=True):
+        rivals = {"rival": times["rival"]} if "rival" in times else {}
+        results.add(Result("sequence", f"{case.name} {name}", times["ours"], rivals=rivals))
         line = f"{case.name:40s} {name:8s} {times['ours'] * 1e6:9.1f} us"
         if "rival" in times:
             ratios.append(times["rival"] / times["ours"])
@@ -264,13 +268,17 @@ def print_blocks(case: Case) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("parts", nargs="*", default=["errors", "times"])
-    parts = parser.parse_args().parts
-    is_right, ratios = True, []
+    parser.add_argument("--json", type=Path, help="the file for results")
+    options = parser.parse_args()
+    parts = options.parts
+    is_right, ratios, results = True, [], Results()
     if "errors" in parts:
         for make in short_cases():
             is_right &= print_errors(make())
     for make in long_cases() if "times" in parts else ():
-        ratios += print_times(make())
+        ratios += print_times(make(), results)
+        if options.json:
+            results.write(options.json, "cuda")
     for make in list(long_cases())[1:3] if "blocks" in parts else ():
         print_blocks(make())
     if ratios:
