@@ -55,18 +55,20 @@ def further(arrays: dict[str, Any], skips: bool = False, sequences: int = 0) -> 
     }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.full)]
+)
 def test_scans_equal_their_formula(dtype):
     arrays = inputs(2, 37, 4, 8, 2, 5)
     tolerance = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2}[dtype]
     options = {"dtype": dtype, "rtol": tolerance, "atol": tolerance}
-    check_operation(tk.ssd, tk.ssd_reference, arrays, **options)
+    layouts = ("contiguous", "columns")
+    check_operation(tk.ssd, tk.ssd_reference, arrays, layouts=layouts, **options)
     settings = {**SETTINGS, "dt_min": 0.1, "dt_max": 1.5}
 
     def function(dt_min, dt_max, **given):
         return tk.ssd(**given, dt_limit=(dt_min, dt_max))
 
-    layouts = ("contiguous", "columns")
     more = {**options, "layouts": layouts, "frameworks": ("numpy",)}
     check_operation(function, tk.ssd_reference, further(arrays, skips=True), settings, **more)
 
@@ -82,6 +84,7 @@ def test_packed_sequences_are_those_alone():
     )  # fmt: skip
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("steps", [32, 64])
 @pytest.mark.parametrize("skips", [False, True])
 def test_gradients_equal_those_of_the_formula(steps, skips):
@@ -163,11 +166,12 @@ def test_operator_and_compilation():
     check_compiled(tk.ssd, arrays, SETTINGS, wrt=("x", "dt", "B", "initial_states"))
 
 
-def test_kernels_compile_for_gpus():
+@pytest.mark.parametrize("architecture", ["sm_90a", pytest.param("gfx942", marks=pytest.mark.full)])
+def test_kernels_compile_for_gpus(architecture):
     x, b = np.zeros((2, 100, 4, 64), np.float16), np.zeros((2, 100, 1, 128), np.float16)
     dt, rate = np.zeros((2, 100, 4), np.float32), np.zeros(4, np.float32)
-    architectures = ("sm_90a",)
-    check_architectures(SSD, x, dt, rate, b, b, rate, x, architectures=("sm_90a", "gfx942"))
+    architectures = (architecture,)
+    check_architectures(SSD, x, dt, rate, b, b, rate, x, architectures=architectures)
     sums, states = np.zeros((4, 200), np.float32), np.zeros((4, 4, 128, 64), np.float16)
     check_architectures(
         SSD_BACKWARD, x, None, x, dt, rate, b, b, rate, rate, None, None, sums, sums, states,
