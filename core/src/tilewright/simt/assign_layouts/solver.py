@@ -337,12 +337,13 @@ class Problem:
         """Choose the layout of a converted value for all that it is computed from, where it pays.
 
         A chain of variables between a load and its reader can lack an improvement by one variable:
-        it would only move the conversion along the chain.
+        it would only move the conversion along the chain. Chains outside of loops keep the widest
+        accesses: there is no iteration that a conversion's barriers could delay.
         """
         cost = self._total(variables)
         for edge in self.edges:
             wanted = edge.wanted()
-            if wanted is None or not self.price(edge.value, wanted):
+            if edge.weight <= 1 or wanted is None or not self.price(edge.value, wanted):
                 continue
             before: dict[Variable, LinearLayout | None] = {}
             self._move_chain(edge, wanted, before)
