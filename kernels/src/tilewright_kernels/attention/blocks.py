@@ -59,11 +59,9 @@ def forward_blocks(
     if device.family in ("hopper", "blackwell"):
         if n_q <= 64:
             return AttentionBlocks(64, 64, 4, 2)
-        if dims <= 64 and (not is_causal or n_q < 8192):
-            # two programs of an SM, whose first and last blocks overlap
-            return AttentionBlocks(128, 64, 8, 2)
-        if dims <= 128:
-            return AttentionBlocks(128, 128, 8, 3 if dims <= 64 else 2)
+        if 64 < dims <= 128:
+            return AttentionBlocks(128, 128, 8, 2)
+        # for 64 dims, two programs of an SM, whose first and last blocks overlap
         return AttentionBlocks(128, 64, 8, 2)
     if device.family.startswith(("cdna", "rdna")):
         return AttentionBlocks(_fitting(n_q, 128 if dims <= 128 else 64, 16), 32, 4, 1)
