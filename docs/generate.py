@@ -2,7 +2,8 @@
 
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
-``drawings`` for pictures, and ``gallery_pages`` for the gallery. Tutorials are notebooks, too."""
+``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages``
+show measurements. Tutorials are notebooks, too."""
 
 from __future__ import annotations
 
@@ -153,6 +154,7 @@ def on_files(files: Any, config: Any) -> Any:
         from gallery_pages import gallery
         from notebooks import notebook
         from reference_pages.pages import pages
+        from results_pages import results
     finally:
         sys.path.pop(0)
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
@@ -160,7 +162,7 @@ def on_files(files: Any, config: Any) -> Any:
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
-    contents: dict[str, str | bytes] = {**pictures(), **gallery.files()}
+    contents: dict[str, str | bytes] = {**pictures(), **gallery.files(), **results.files()}
     contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     for file in list(files):
         if _is_tutorial(file):

@@ -1,0 +1,1 @@
+"""Pages of measured results, from the files that benchmarks write."""

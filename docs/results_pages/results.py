@@ -1,0 +1,120 @@
+"""The page of results of the kernel library: a table and a chart for each machine and family."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from drawings.charts import ratio_chart
+
+#: Files that ``--json`` of the scripts in ``benchmarks/kernels`` wrote.
+FOLDER = Path(__file__).resolve().parents[1] / "performance" / "results"
+#: Part of a machine's name -> terabytes per second and TFLOP/s of its data sheet, in 16 bits.
+ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
+INTRODUCTION = """# Results
+
+Times of the [kernel library](kernels/index.md)'s operations beside those of other libraries, from
+the files that `benchmarks/kernels` wrote. On GPUs they are times of the device, with the L2 cache
+overwritten before each call and rivals in alternation. A ratio is the rival's time divided by ours:
+more than 1 means that Tilewright is faster. Every case was compared with a formula in float64, and
+with itself in 20 launches. `deterministic` is Tilewright's own backward pass of attention with a
+fixed order of additions. The decoding kernels of vLLM and SGLang were given 16 and 8 parts of the
+keys, which their servers would choose by the batch.
+
+"""
+
+#: Family -> the title of its section.
+TITLES = {
+    "linear": "Matmuls",
+    "attention": "Attention",
+    "rows": "Norms, losses, activations",
+    "others": "Reductions, sorts, optimizers, experts",
+    "sequence": "Sequences",
+}
+
+
+def families(path: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield the families of a file, with their results."""
+    results = json.loads(path.read_text())["results"]
+    for family in dict.fromkeys(row["family"] for row in results):
+        yield family, [row for row in results if row["family"] == family]
+
+
+def rate_of(row: Mapping[str, Any]) -> tuple[float, str] | None:
+    """Return a result's rate and its unit: of operations, or else of bytes."""
+    if row["operations"]:
+        return row["operations"] / row["seconds"] / 1e12, "TFLOP/s"
+    if row["bytes_moved"]:
+        return row["bytes_moved"] / row["seconds"] / 1e12, "TB/s"
+    return None
+
+
+def share_of_roof(row: Mapping[str, Any], machine: str) -> str:
+    """Return which part of the time the machine's data sheet explains, in percent."""
+    roofs = next((each for name, each in ROOFS.items() if name in machine), None)
+    if roofs is None:
+        return ""
+    bounds = (row["bytes_moved"] or 0) / roofs[0], (row["operations"] or 0) / roofs[1]
+    return f"{max(bounds) / 1e12 / row['seconds']:.0%}"
+
+
+def table(rows: list[dict[str, Any]], machine: str) -> str:
+    """Return the Markdown table of results."""
+    rivals = list(dict.fromkeys(name for row in rows for name in row["rivals"]))
+    head = ["case", "µs", "rate", "of the roof", *rivals]
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    for row in rows:
+        found = rate_of(row)
+        cells = [
+            row["case"],
+            f"{row['seconds'] * 1e6:,.1f}",
+            "" if found is None else f"{found[0]:.4g} {found[1]}",
+            share_of_roof(row, machine),
+        ]
+        for name in rivals:
+            taken = row["rivals"].get(name)
+            cells.append("" if taken is None else f"{taken / row['seconds']:.2f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def tables(rows: list[dict[str, Any]], machine: str) -> str:
+    """Return a table for each set of rivals."""
+    sets = dict.fromkeys(tuple(row["rivals"]) for row in rows)
+    return "\n".join(
+        table([row for row in rows if tuple(row["rivals"]) == rivals], machine) for rivals in sets
+    )
+
+
+def ratios_of(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return case -> the fastest rival's time divided by ours."""
+    found = {}
+    for row in rows:
+        times = [taken for name, taken in row["rivals"].items() if name != "deterministic"]
+        if times:
+            found[row["case"]] = min(times) / row["seconds"]
+    return found
+
+
+def files() -> dict[str, str]:
+    """Path on the site -> content: the page and its charts."""
+    text, found = INTRODUCTION, {}
+    for path in sorted(FOLDER.glob("*.json")):
+        facts = json.loads(path.read_text())
+        for family, rows in families(path):
+            text += f"## {TITLES[family]}: {facts['machine']}\n\n"
+            text += f"Measured on {facts['date']} with PyTorch {facts['torch']}."
+            ratios = ratios_of(rows)
+            if ratios:
+                mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
+                name = f"results/{path.stem}.svg"
+                title = f"The fastest rival's time divided by ours, {len(ratios)} cases"
+                found[name] = str(ratio_chart(ratios, title))
+                text += f" Geometric mean of the fastest rival's time by ours: {mean:.2f}.\n\n"
+                text += f"![{title}]({name})"
+            text += f"\n\n{tables(rows, facts['machine'])}\n"
+    return {"results.md": text, **found}
