@@ -69,6 +69,10 @@ def _matmuls() -> list[Sample]:
         ),
         Sample("matmul invariant", *matmul, operands, own={"invariant": True}, tolerance=20),
         Sample(
+            "rms_norm_matmul", tk.rms_norm_matmul, tk.rms_norm_matmul_reference,
+            {"x": normal(M, K), "w": normal(K, N, seed=1)}, wrt=("x", "w"), tolerance=50,
+        ),
+        Sample(
             "lora_matmul", tk.lora_matmul, tk.lora_matmul_reference, update, {"scale": 0.5},
             wrt=tuple(update), tolerance=50,
         ),

@@ -76,7 +76,7 @@ def test_permutes_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch)
     )
     forget()
     try:
-        code = code_of("gfx950", *MORE[2])
+        code = code_of("gfx950", 64, 64, True, 3, 4, "i64")
         with pytest.raises(
             WaveError,
             match=(

@@ -136,6 +136,8 @@ class Recorder:
 
     writer: Any
     parts: list[tuple[int, ...]] = field(default_factory=list)
+    #: the operation that is emitted, none that has attributes
+    operation: None = None
 
     def thread_part(self, lanes: tuple[int, ...], warps: list[int]) -> str:
         assert not any(lanes)

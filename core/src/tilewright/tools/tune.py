@@ -102,6 +102,7 @@ def _tune_package(package: str, rules: str, options: argparse.Namespace) -> int:
         if getattr(options, name):
             raise UsageError(f"--{name.replace('_', '-')} is for a kernel, FILE:KERNEL")
     try:
+        # computed: the user names the package
         tune = importlib.import_module(f"{package}.tuning").tune_package
     except (ImportError, AttributeError) as error:
         raise UsageError(

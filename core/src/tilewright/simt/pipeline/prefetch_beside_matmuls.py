@@ -256,9 +256,9 @@ class _Prefetch:
         for reader in part.operations:
             builder.insert(reader.clone(mapping))
         for load, buffer in zip(self.loads, buffers, strict=True):
-            reader = part.load(load)
-            pointer, mask = reader.operand("pointer"), reader.operand("mask")
-            assert pointer is not None
+            # of a load, no other value stands before the mask
+            pointer, *rest = part.load(load).operands
+            mask = rest[0] if rest else None
             pointer = mapping.get(pointer, pointer)
             where = live
             if isinstance(pointer.type, TileType):
