@@ -366,6 +366,40 @@ def test_memory_of_the_remainder_is_not_written(
     assert np.count_nonzero(memory[start + cleared :] != 0xA5) <= kibibytes << 10
 
 
+@tilewright.jit
+def _short_steps(a_ptr, b_ptr, c_ptr, M, N, K, BLOCK: tl.constexpr, BLOCK_K: tl.constexpr):
+    rows, columns = tl.arange(0, BLOCK), tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        a_mask = (rows[:, None] < M) & (k[None, :] < K)
+        b_mask = (k[:, None] < K) & (columns[None, :] < N)
+        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=a_mask, other=0.0)
+        b = tl.load(b_ptr + k[:, None] * N + columns[None, :], mask=b_mask, other=0.0)
+        total = tl.dot(a, b, total)
+    c_mask = (rows[:, None] < M) & (columns[None, :] < N)
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=c_mask)
+
+
+@pytest.mark.parametrize("block_k", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("element", ["float32", "bfloat16"])
+def test_tiles_with_fewer_steps_than_are_multiplied_at_once(block_k: int, element: str) -> None:
+    import ml_dtypes
+
+    rng, dtype = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, element, element))
+    for m, n, k in ((33, 40, 19), (3, 32, 8), (64, 64, 16)):
+        a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((m, k), (k, n)))
+        c = np.full((m, n), np.nan, np.float32)
+        given = [
+            tilewright.reinterpret(each.view(np.int16), tl.bfloat16)
+            if element == "bfloat16"
+            else each
+            for each in (a, b)
+        ]
+        _short_steps[(1,)](*given, c, m, n, k, BLOCK=64, BLOCK_K=block_k, backend="cpu")
+        np.testing.assert_array_equal(c, a.astype(np.float64) @ b.astype(np.float64))
+
+
 def test_columns_left_over_have_tall_blocks(module_of: Callable[..., Any]) -> None:
     """As many rows as registers hold: a step along K waits for the one before it in each sum."""
     arguments = [np.zeros((64, 64), np.float32)] * 3

@@ -96,7 +96,8 @@ def _is_sequential(context: Context, operation: Dot) -> bool:
 def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
     """End along K of the elements of operands that are read, an i64.
 
-    It is the limit, rounded up to the steps that are multiplied at once.
+    It is the limit, rounded up to the steps that are multiplied at once; None, which stands for the
+    whole extent, where they are more than that or do not divide it.
     """
     assert isinstance(dot.a.type, TileType) and isinstance(dot.result.type, TileType)
     if limits.k is None:
@@ -109,7 +110,7 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
         context.state.hardware,
         dot.precision,
     )
-    if at_once is None:
+    if at_once is None or extents[-1] % at_once:
         return None
     w = context.writer
     return w.emit(f"and i64 {w.emit(f'add i64 {limits.k}, {at_once - 1}')}, {-at_once}")
