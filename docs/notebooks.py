@@ -14,7 +14,7 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n?")
 def notebook(page: str) -> str:
     """Return a notebook of a page's Markdown, in format 4.5.
 
-    Links to other pages of the site become their text, and pictures are left out, since neither is
+    Links to other pages of the site become their text, and pictures are omitted, since neither is
     beside a notebook.
     """
     cells: list[dict[str, Any]] = []

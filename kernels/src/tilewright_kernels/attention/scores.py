@@ -128,7 +128,7 @@ def modified_scores(
     products, rows, columns, n_q, n_k, scale, softcap, slope, bias_ptr, bias_row, bias_column,
     SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
-    """Return attention scores of dot products of queries and keys, and their derivative.
+    """Return attention scores from the dots of queries and keys, and their derivative.
 
     Both are in units of log2: the exponential of a score is ``exp2`` of it.
     """
@@ -155,7 +155,7 @@ def recomputed_weights(
     MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
     MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
 ):  # fmt: skip
-    """Return the weights of dot products of queries and keys, and the derivatives of scores.
+    """Return the weights from the dots of queries and keys, and the derivatives of scores.
 
     ``lse``, in units of log2, and the indices are broadcast against the products. Scores that
     nothing modifies have the derivative ``scale``, for which 1 is returned.

@@ -53,7 +53,7 @@ def conv2d_reference(
 
 
 def _times_filters(xp: Any, pixels: Any, filters: Any, groups: int) -> Any:
-    """Return the products of pixels (..., channels) and filters (filters, channels of a group)."""
+    """Return the matmul of pixels (..., channels) by filters (filters, channels of a group)."""
     inner, outer = filters.shape[1], filters.shape[0] // groups
     return xp.concat(
         [

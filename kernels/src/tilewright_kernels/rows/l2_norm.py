@@ -19,7 +19,7 @@ def row_products(
     x_ptr, y_ptr, row, n_rows, n_columns,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Return the sum of the products of two rows, in float32."""
+    """Return the dot of two rows, in float32."""
     columns = column_indices(ROWS, BLOCK)
     if WIDE:
         total = tl.zeros([BLOCK], tl.float32)
