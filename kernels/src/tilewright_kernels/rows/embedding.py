@@ -11,6 +11,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation
 from tilewright_kernels.rows.shapes import contiguous, is_on_gpu, with_rows
+from tilewright_kernels.rows.token_lists import sum_by_lists
 
 #: Tokens of a program that ranks indices, and those that it compares at a time.
 _RANKED, _COMPARED = 16, 128
@@ -146,6 +147,9 @@ def _backward_launch(
     n_tokens, n_columns = _count(index.shape), dy.shape[-1]
     index = contiguous(index)
     dy, dy_stride = with_rows(dy)
+    if not is_on_gpu(dy):
+        sum_by_lists(run, d_table, dy, dy_stride, index, n_tokens, padding_index)
+        return
     ranked, order = run.empty((n_tokens,), index.dtype), run.empty((n_tokens,), "int32")
     size = n_rows * n_columns
     run(zero_kernel, (tw.cdiv(size, _ZEROED),), d_table, size, BLOCK=_ZEROED, num_warps=4)
@@ -202,8 +206,9 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
     Returns:
         An array of shape (*index.shape, columns) and of the table's type. The gradient is the sum
         of the cotangents of each row's tokens in their order, in float32, with the same bits in
-        every run: tokens are sorted by counting those before each, whose time is proportional to
-        the square of their number (below that of the sums up to some 20,000 tokens on GPUs).
+        every run. On GPUs tokens are sorted by counting those before each, whose time is
+        proportional to the square of their number (below that of the sums up to some 20,000
+        tokens); on CPUs one pass links the tokens of each row.
 
     Raises:
         ValueError: the table is no matrix.
