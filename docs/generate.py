@@ -3,11 +3,14 @@
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
 ``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages``
-show measurements. Tutorials are notebooks, too."""
+show measurements. Tutorials are notebooks, too. Moved pages leave redirects (``redirects``), and
+``search_words`` are what readers search for."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,25 +147,34 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+@contextlib.contextmanager
+def _modules_beside_this() -> Iterator[None]:
+    """Import from this folder within the block."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the site."""
     from mkdocs.structure.files import File
 
-    sys.path.insert(0, str(Path(__file__).parent))
-    try:
+    with _modules_beside_this():
         from drawings.pictures import pictures
         from gallery_pages import gallery
         from notebooks import notebook
+        from redirects import files as redirect_files
         from reference_pages.pages import pages
         from results_pages import results
-    finally:
-        sys.path.pop(0)
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
     files.append(File.generated(config, "reference/simt.md", content=simt_page()))
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
     contents: dict[str, str | bytes] = {**pictures(), **gallery.files(), **results.files()}
+    contents |= redirect_files()
     contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     for file in list(files):
         if _is_tutorial(file):
@@ -173,7 +185,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Add a link to its notebook below a tutorial's title."""
+    """Add tags for searches, and below a tutorial's title a link to its notebook."""
+    with _modules_beside_this():
+        from search_words import add_tags
+    add_tags(page)
     if not _is_tutorial(page.file):
         return markdown
     title, _, rest = markdown.partition("\n")

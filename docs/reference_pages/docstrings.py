@@ -39,7 +39,7 @@ def parse(found: Any) -> Docstring:
     text = inspect.cleandoc(getattr(found, "__doc__", None) or "")
     pieces = _SECTION.split(text)
     summary, _, description = pieces[0].strip().partition("\n\n")
-    result = Docstring(_flat(summary), description.strip())
+    result = Docstring(_flat(summary), description.strip("\n").rstrip())
     for title, body in zip(pieces[1::2], pieces[2::2], strict=True):
         block = _indented(body)
         if title in ("Args", "Attributes"):
