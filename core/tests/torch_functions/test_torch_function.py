@@ -232,6 +232,21 @@ def test_functions_are_whole_in_compiled_graphs(dynamic) -> None:
         )
 
 
+def test_floats_of_a_module_are_symbolic_in_dynamic_graphs() -> None:
+    class Softmax(torch.nn.Module):
+        temperature = 0.5
+
+        def forward(self, x):
+            return softmax(x, x.stride(0), x.shape[1], self.temperature, LOG="")[0]
+
+    torch._dynamo.reset()
+    model, x = Softmax(), random(10, 37).detach()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    for model.temperature in (0.5, 0.25):
+        expected = torch.softmax(x / model.temperature, 1)
+        torch.testing.assert_close(compiled(x), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_operators_pass_the_checks_of_pytorch() -> None:
     x, w = random(10, 37), random(10, 37, seed=1)
     packed = pack({"x": x, "w": w, "n": 370, "BLOCK": 128}, {"BLOCK"})

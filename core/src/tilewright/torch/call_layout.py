@@ -84,10 +84,10 @@ def pack(named: Mapping[str, Any], constants: Container[str]) -> PackedCall:
         elif value is None or isinstance(value, bool | str):
             kind, text = "constant", repr(value)
         elif isinstance(value, float):
-            # as a text, for infinities are no literals
-            kind, text = "constant float", repr(str(value))
-            if name not in constants:
-                kind, text = "float", "None"
+            if name in constants:  # as a text, for infinities are no literals
+                kind, text = "constant float", repr(str(value))
+            else:  # perhaps symbolic in a graph, and then without a text
+                kind = "float"
                 floats.append(value)
         elif isinstance(value, int | torch.SymInt):
             if name in constants:
