@@ -171,10 +171,9 @@ def test_kernels_that_fail_fail_the_program():
         jax.block_until_ready(jax.jit(run)(-jnp.ones(1)))
 
 
-def test_the_page_of_the_documentation_is_right(capsys, tmp_path):
-    page = (
-        Path(__file__).resolve().parents[3] / "docs" / "site" / "reference" / "jax.md"
-    ).read_text()
+@pytest.mark.parametrize("name", ["reference/jax.md", "guides/jax.md"])
+def test_a_page_of_the_documentation_prints_what_it_shows(name, capsys, tmp_path):
+    page = (Path(__file__).resolve().parents[3] / "docs" / "site" / name).read_text()
     code, expected = (
         "".join(re.findall(rf"^```{kind}\n(.*?)^```$", page, re.M | re.S))
         for kind in ("py", "output")

@@ -1,4 +1,4 @@
-"""The page of the documentation about functions of PyTorch."""
+"""The pages of the documentation about functions of PyTorch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("tilewright_cpu")
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "site" / "reference" / "pytorch.md"
+SITE = Path(__file__).resolve().parents[3] / "docs" / "site"
 
 
-def test_the_page_prints_what_it_shows(capsys, tmp_path) -> None:
-    text = PAGE.read_text()
+@pytest.mark.parametrize("page", ["reference/pytorch.md", "guides/pytorch.md"])
+def test_a_page_prints_what_it_shows(page, capsys, tmp_path) -> None:
+    text = (SITE / page).read_text()
     code, expected = (
         "".join(re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S))
         for kind in ("py", "output")
