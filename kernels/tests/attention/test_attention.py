@@ -206,14 +206,38 @@ def test_nothing_is_fused_where_there_are_no_queries(monkeypatch, fused, shape):
         torch.testing.assert_close(each.grad, torch.zeros_like(each))
 
 
-def test_slopes_and_biases_have_no_gradient():
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize(
+    "extents", [(2, 4, 30, 50), (1, 4, 30, 50), (2, 1, 30, 1), (1, 1, 1, 50), (1, 4, 1, 1)], ids=str
+)
+def test_gradients_of_what_is_added_to_scores(monkeypatch, extents, is_fused):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(operations, "fuses_gradients", lambda *_: is_fused)
+    blocks = AttentionBlocks(16, 16, 1, 1)
+    for name in ("query_blocks", "fused_blocks", "bias_blocks"):
+        monkeypatch.setattr(operations, name, lambda *_: blocks)
+    given = arrays((2, 30, 50, 4, 2, 16, 16), ADDED)
+    rng = np.random.default_rng(1)
+    given["bias"] = rng.standard_normal(extents)
+    if extents[0] == 2:
+        given["alibi_slopes"] = rng.random((2, 4))
+    for settings in ({}, {"causal": True, "softcap": 4.0}, {"window_size": (9, 3)}):
+        check_gradients(
+            tk.attention, tk.attention_reference, given, settings,
+            layouts=("columns",), rtol=1e-4, atol=1e-5,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3, 2, 1, 16, 16), (1, 3, 0, 2, 1, 16, 16)], ids=str)
+def test_what_is_added_to_no_scores_has_the_gradient_zero(shape):
     torch = pytest.importorskip("torch")
-    given = {
-        name: torch.from_numpy(each).float().requires_grad_()
-        for name, each in arrays((1, 8, 8, 1, 1, 16, 16), ("bias",)).items()
-    }
-    with pytest.raises(ValueError, match="bias has no gradient"):
-        tk.attention(**given).sum().backward()
+    given = {name: torch.from_numpy(each).float() for name, each in arrays(shape, ADDED).items()}
+    given["bias"] = torch.ones(1, shape[3], 1, 1)
+    for name in ADDED:
+        given[name].requires_grad_()
+    tk.attention(**given).sum().backward()
+    for name in ADDED[1:]:
+        torch.testing.assert_close(given[name].grad, torch.zeros_like(given[name]))
 
 
 def test_attention_is_an_operator_of_torch():
@@ -280,10 +304,11 @@ def test_the_forward_kernel_compiles_for_a_gpu():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_of_attention_compile_for_gpus(architecture):
     q, k, v = (each.astype(np.float16) for each in arrays((1, 256, 256, 2, 1, 64, 64)).values())
-    lse = np.ones((1, 2, 256), np.float32)
+    lse, slopes = np.ones((1, 2, 256), np.float32), np.ones(2, np.float32)
+    bias = np.ones((1, 1, 256, 256), np.float16)
     check_architectures(ATTENTION, q, k, v, scale=0.1, right=0, architectures=(architecture,))
     for deterministic in (False, True):
         check_architectures(
-            ATTENTION_BACKWARD, q, None, q, k, v, q, lse, None, None, None, None, None, 0, 0,
-            0.1, 0.0, -1, 0, None, deterministic, architectures=(architecture,),
+            ATTENTION_BACKWARD, q, None, q, k, v, q, lse, None, slopes, bias, None, None, 0, 0,
+            0.1, 0.0, -1, 0, None, deterministic, True, True, architectures=(architecture,),
         )  # fmt: skip

@@ -43,6 +43,18 @@ def test_gradients_of_sequences_equal_those_of_the_formula(monkeypatch, return_l
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("is_fused", [False, True])
+@pytest.mark.parametrize("extents", [(4,), (4, 4)], ids=str)
+def test_gradients_of_slopes_of_sequences(monkeypatch, extents, is_fused):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(operations, "fuses_gradients", lambda *_: is_fused)
+    slopes = {"alibi_slopes": np.random.default_rng(1).random(extents)}
+    check_gradients(
+        tk.attention_varlen, tk.attention_varlen_reference, {**arrays(), **slopes},
+        {**LENGTHS, "causal": True}, layouts=("columns",), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+
+
 def test_sequences_do_not_read_their_neighbours():
     given = {
         name: each.astype(np.float32) if each.dtype == np.float64 else each

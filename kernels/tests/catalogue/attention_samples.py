@@ -65,8 +65,13 @@ def _whole() -> list[Sample]:
             {"window_size": (20, 9), "softmax_scale": 0.5}, wrt=qkv, tolerance=10,
         ),
         Sample(
-            "attention added", *attention, added, {"causal": True}, wrt=(*qkv, "sinks"),
-            tolerance=10,
+            "attention added", *attention, added, {"causal": True},
+            wrt=(*qkv, "sinks", "alibi_slopes", "bias"), tolerance=10,
+        ),
+        Sample(
+            "attention shared bias", *attention,
+            {**_heads(21, 33), "bias": normal(1, 1, 1, 33, seed=3)}, {"window_size": (20, 3)},
+            wrt=(*qkv, "bias"), tolerance=20,
         ),
         Sample(
             "attention mask", _masked, _masked_reference, _heads(37, 37), wrt=qkv, tolerance=10,

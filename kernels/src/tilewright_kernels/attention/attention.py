@@ -30,11 +30,9 @@ def attention(
         causal: let queries see the keys up to their own row.
         window_size: how many keys before and after its row a query sees; -1 is all of them.
         softcap: replace scores by ``softcap * tanh(scores / softcap)``, unless it is 0.
-        alibi_slopes: of (heads,) or (batch, heads): subtract ``slope * distance`` from scores. It
-            has no gradient.
+        alibi_slopes: of (heads,) or (batch, heads): subtract ``slope * distance`` from scores.
         sinks: of (heads,), of float32: a score of each head that joins the sum of its weights.
-        bias: added to scores, of (batch, heads, rows, rows of k), where 1 stands for all. It has
-            no gradient.
+        bias: added to scores, of (batch, heads, rows, rows of k), where 1 stands for all.
         mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` tells whether
             a query sees a key, for indices that are broadcast against each other.
         return_lse: return the logarithms of the sums of exponentials too.
@@ -49,7 +47,9 @@ def attention(
     Raises:
         ValueError: shapes do not fit, or the scale is not positive.
 
-    The backward pass has kernels of its own; with ``deterministic``, none adds atomically.
+    The backward pass has kernels of its own; with ``deterministic``, none adds atomically. The
+    gradients of ``bias``, ``alibi_slopes`` and ``sinks`` are sums in float32, with the same bits in
+    each launch in any case.
 
     Sources: Dao, "FlashAttention-2", 2023; Shah et al., "FlashAttention-3", 2024.
     """

@@ -10,6 +10,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     LOG2_E,
+    distance,
     first_block_row,
     key_spans,
     load_block,
@@ -188,14 +189,18 @@ def keys_gradient_kernel(
 
 @tw.jit
 def query_span(
-    dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
+    dq, distances, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
     rows, first, last, n_q, n_k, scale, softcap, left, right,
     batch, head, slope, bias_ptr, bias_row, bias_column,
     MASKED: tl.constexpr, LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr,
-    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, N: tl.constexpr,
-    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+    MASK: tl.constexpr, SOFTCAP: tl.constexpr, SLOPES: tl.constexpr, DISTANCES: tl.constexpr,
+    N: tl.constexpr, D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr,
+    PADDED_V: tl.constexpr,
 ):  # fmt: skip
-    """Add the terms of the keys from ``first`` to ``last`` to the gradient of a block of rows."""
+    """Add the terms of the keys from ``first`` to ``last`` to the gradient of a block of rows.
+
+    With DISTANCES, the gradients of scores times their distances are added, too.
+    """
     BENT: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
     for start in range(first, last, N):
         tl.assume(k_first + start >= 0)
@@ -209,15 +214,17 @@ def query_span(
             MASKED, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES,
         )  # fmt: skip
         dscores = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
+        if DISTANCES:
+            distances += tl.sum(dscores * distance(row, column, n_q, n_k), 1)
         if BENT:
             dscores = dscores * derivative
         dq = tl.dot(dscores.to(k.dtype), k, dq)
-    return dq
+    return dq, distances
 
 
 @tw.jit
 def queries_gradient_kernel(
-    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr,
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, distances_ptr,
     slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
     q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
     dout_batch, dout_row, dout_head, dq_batch, dq_row, dq_head,
@@ -228,12 +235,16 @@ def queries_gradient_kernel(
     M: tl.constexpr, N: tl.constexpr,
     D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
 ):  # fmt: skip
-    """Compute the gradients of M queries: programs are (blocks of rows, heads, batches)."""
+    """Compute the gradients of M queries: programs are (blocks of rows, heads, batches).
+
+    Where there is memory for them, the sums of rows for the gradients of slopes are stored.
+    """
     block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if RIGHT:
         block = tl.num_programs(0) - 1 - block  # the longest first
     row = block * M
     SLOPES: tl.constexpr = slopes_ptr is not None
+    DISTANCES: tl.constexpr = distances_ptr is not None
     q_first, n_q = sequence(cu_q_ptr, batch, n_q)
     k_first, n_k = sequence(cu_k_ptr, batch, n_k)
     if cu_k_ptr is None:
@@ -262,27 +273,33 @@ def queries_gradient_kernel(
     lse = tl.load(lse_ptr + at + rows, mask=rows < n_q, other=float("inf")) * LOG2_E
     delta = tl.load(delta_ptr + at + rows, mask=rows < n_q, other=0.0)
     dq = tl.zeros([M, PADDED], tl.float32)
+    distances = tl.zeros([M], tl.float32)
     first, full, masked, last = key_spans(row, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
     if LEFT:
-        dq = query_span(
-            dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+        dq, distances = query_span(
+            dq, distances, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, first, full, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, DISTANCES,
+            N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
-    dq = query_span(
-        dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
+    dq, distances = query_span(
+        dq, distances, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_end,
         rows, full, masked, n_q, n_k, scale, softcap, left, right,
         batch, head, slope, bias, bias_row, bias_column,
-        MASK is not None, False, False, False, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+        MASK is not None, False, False, False, MASK, SOFTCAP, SLOPES, DISTANCES,
+        N, D, D_V, PADDED, PADDED_V,
     )  # fmt: skip
     if RIGHT or not EVEN:
-        dq = query_span(
-            dq, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
+        dq, distances = query_span(
+            dq, distances, q, dout, lse, delta, k_ptr, v_ptr, k_row, v_row, k_first, k_first + n_k,
             rows, masked, last, n_q, n_k, scale, softcap, left, right,
             batch, head, slope, bias, bias_row, bias_column,
-            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, N, D, D_V, PADDED, PADDED_V,
+            True, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES, DISTANCES,
+            N, D, D_V, PADDED, PADDED_V,
         )  # fmt: skip
+    if DISTANCES:
+        tl.store(distances_ptr + at + rows, distances, mask=rows < n_q)
     if not (SOFTCAP or SLOPES or bias_ptr is not None):
         dq = dq * scale
     dq_ptr += head.to(tl.int64) * dq_head

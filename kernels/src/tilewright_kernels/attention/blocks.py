@@ -115,6 +115,18 @@ def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
 
 
+@block_rule("attention_bias_gradient")
+def bias_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
+    """Return the blocks of the kernel of the gradient of a bias."""
+    if device.family == "cpu":
+        return AttentionBlocks(64, 64, 1, 1)
+    if itemsize > 2:
+        return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
+    if device.family in ("hopper", "blackwell"):
+        return AttentionBlocks(128, 64, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
+    return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
+
+
 def _fitting(extent: int, maximum: int, minimum: int) -> int:
     """Return the power of two from ``minimum`` to ``maximum`` that holds an extent, if one does."""
     return max(min(int(tw.next_power_of_2(max(extent, 1))), maximum), minimum)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
+    distance,
     first_block_row,
     load_block,
     recomputed_weights,
@@ -22,10 +23,10 @@ from tilewright_kernels.attention.scores import (
 @tw.jit
 def fused_gradients_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, lse_blocks_ptr, delta_blocks_ptr, dq_sums_ptr, dk_ptr, dv_ptr,
-    slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
+    distances_ptr, slopes_ptr, bias_ptr, cu_q_ptr, cu_k_ptr,
     q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
     dout_batch, dout_row, dout_head, dk_batch, dk_row, dk_head, dv_batch, dv_row, dv_head,
-    blocks_batch, blocks_head, blocks_rows,
+    blocks_batch, blocks_head, blocks_rows, distances_batch, distances_head,
     slopes_batch, bias_batch, bias_head, bias_row, bias_column,
     n_q, n_k, total_q, scale, softcap, left, right,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, EVEN: tl.constexpr,
@@ -36,10 +37,12 @@ def fused_gradients_kernel(
     """Compute the gradients of N keys and values, and add to those of the queries that see them.
 
     Programs are (blocks of keys, heads of k, batches). Tiles of scores have keys along the rows, so
-    that the operands of dK and dV stay in registers.
+    that the operands of dK and dV stay in registers. Where there is memory for them, the sums of
+    keys for the gradients of slopes are stored.
     """
     column, key_head, batch = tl.program_id(0) * N, tl.program_id(1), tl.program_id(2)
     SLOPES: tl.constexpr = slopes_ptr is not None
+    DISTANCES: tl.constexpr = distances_ptr is not None
     MODIFIED: tl.constexpr = SOFTCAP or SLOPES or bias_ptr is not None
     # the weights of keys past the end may be infinite
     MASKED: tl.constexpr = LEFT or RIGHT or MASK is not None or not EVEN
@@ -79,6 +82,7 @@ def fused_gradients_kernel(
         queries = q_ptr + head.to(tl.int64) * q_head
         cotangents = dout_ptr + head.to(tl.int64) * dout_head
         begin = first_block_row(q_first, batch, head, blocks_batch, blocks_head, M)
+        distances = tl.zeros([N], tl.float32)
         for start in tl.range(first, last, M, warp_specialize=True):
             tl.assume(q_first + start >= 0)
             q = load_block(queries, q_first + start, q_row, q_end, M, D, PADDED)
@@ -96,6 +100,8 @@ def fused_gradients_kernel(
             )  # fmt: skip
             dv = tl.dot(weights.to(dout.dtype), dout, dv)
             dscores = weights * (dweights - delta[None, :])
+            if DISTANCES:
+                distances += tl.sum(dscores * distance(rows, columns[:, None], n_q, n_k), 1)
             if MODIFIED:
                 dscores = dscores * derivative
             rounded = dscores.to(q.dtype)
@@ -103,6 +109,9 @@ def fused_gradients_kernel(
             # runs while the gradient of queries is stored
             dk = tl.dot(rounded, q, dk)
             dq_sums.atomic_add([begin + start, 0], dq)
+        if DISTANCES:
+            at = batch.to(tl.int64) * distances_batch + head.to(tl.int64) * distances_head + k_first
+            tl.store(distances_ptr + at + columns, distances, mask=columns < n_k)
     if not MODIFIED:
         dk = dk * scale
     dk_ptr += key_head.to(tl.int64) * dk_head

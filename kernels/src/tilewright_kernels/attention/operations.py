@@ -12,7 +12,12 @@ from tilewright_kernels.attention.backward_kernels import (
     row_products_kernel,
     sinks_gradient_kernel,
 )
+from tilewright_kernels.attention.bias_gradients import (
+    bias_gradient_kernel,
+    slopes_gradient_kernel,
+)
 from tilewright_kernels.attention.blocks import (
+    bias_blocks,
     forward_blocks,
     fused_blocks,
     fuses_gradients,
@@ -47,7 +52,14 @@ def _shapes(
 
 
 def _slopes_batch(alibi_slopes: Any) -> int:
-    return 0 if alibi_slopes is None or len(alibi_slopes.shape) == 1 else alibi_slopes.shape[1]
+    if alibi_slopes is None or len(alibi_slopes.shape) == 1:
+        return 0
+    return strides(alibi_slopes)[0]
+
+
+def _all_rows_of(*arrays: Any) -> list[Any]:
+    """Return arrays as :func:`rows_of` does, and None of None."""
+    return [None if each is None else rows_of(each) for each in arrays]
 
 
 def _bias_strides(bias: Any) -> tuple[int, int, int, int]:
@@ -83,7 +95,9 @@ def _launch(
     e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
     if 0 in (e.batch, e.n_q, e.heads):
         return
-    q, k, v = rows_of(q), rows_of(k), rows_of(v)
+    q, k, v, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k = _all_rows_of(
+        q, k, v, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
+    )
     constants = _constants(e, left, right, softcap)
     dims = max(constants["PADDED"], constants["PADDED_V"])
     blocks = forward_blocks(e.n_q, e.n_k, dims, q.dtype.itemsize, right >= 0, device_of(q))
@@ -125,32 +139,37 @@ def _backward_shapes(
     make: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, attended: Any, lse: Any, sinks: Any,
     alibi_slopes: Any, bias: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Any, deterministic: bool | None,
+    of_slopes: bool, of_bias: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     return (
         make(q.shape, q.dtype),
         make(k.shape, k.dtype),
         make(v.shape, v.dtype),
-        make(() if sinks is None else sinks.shape, "float32"),
+        None if sinks is None else make(sinks.shape, "float32"),
+        make(alibi_slopes.shape, "float32") if of_slopes else None,
+        make(bias.shape, bias.dtype) if of_bias else None,
     )
 
 
 def _backward_launch(
-    run: Launcher, dq: Any, dk: Any, dv: Any, dsinks: Any, dout: Array, dlse: Array | None,
-    q: Array, k: Array, v: Array, attended: Array, lse: Array,
+    run: Launcher, dq: Any, dk: Any, dv: Any, dsinks: Any, dslopes: Any, dbias: Any,
+    dout: Array, dlse: Array | None, q: Array, k: Array, v: Array, attended: Array, lse: Array,
     sinks: Array | None, alibi_slopes: Array | None, bias: Array | None,
     cu_seqlens_q: Array | None, cu_seqlens_k: Array | None, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Function | None,
-    deterministic: bool | None = None,
+    deterministic: bool | None = None, of_slopes: bool = False, of_bias: bool = False,
 ) -> None:  # fmt: skip
     e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
-    q, k, v, dout = rows_of(q), rows_of(k), rows_of(v), rows_of(dout)
+    q, k, v, dout, dlse, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k = _all_rows_of(
+        q, k, v, dout, dlse, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k
+    )
     constants = {**_constants(e, left, right, softcap), "MASK": mask}
     dims = max(constants["PADDED"], constants["PADDED_V"])
     device, itemsize = device_of(q), q.dtype.itemsize
     delta = run.empty(lse.shape, "float32")
+    distances, distances_strides = None, (0, 0)
     dlse_strides = (0, 0)
     if dlse is not None:
-        dlse = rows_of(dlse)
         found = strides(dlse)
         dlse_strides = (0, found[0]) if e.is_packed else (found[0], found[1])
     side = 64 if e.value_dims <= 128 else 32
@@ -176,13 +195,16 @@ def _backward_launch(
     )  # fmt: skip
     if is_fused:
         dq_sums = run.zeros((rows, constants["PADDED"]), "float32")
+        if of_slopes:
+            distances = run.empty((1 if e.is_packed else e.batch, e.heads, e.total_k), "float32")
+            distances_strides = (0 if e.is_packed else e.heads * e.total_k, e.total_k)
         run(
             fused_gradients_kernel,
             (tw.cdiv(e.n_k, blocks.n), e.key_heads, e.batch),
-            q, k, v, dout, lse_blocks, delta_blocks, dq_sums, dk, dv,
+            q, k, v, dout, lse_blocks, delta_blocks, dq_sums, dk, dv, distances,
             alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
             *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
-            *head_strides(dk), *head_strides(dv), *blocks_strides, rows,
+            *head_strides(dk), *head_strides(dv), *blocks_strides, rows, *distances_strides,
             _slopes_batch(alibi_slopes), *_bias_strides(bias),
             e.n_q, e.n_k, e.total_q, scale, softcap, left, right,
             EVEN=not e.is_packed and e.n_k % blocks.n == 0, updates=("dq_sums_ptr",),
@@ -208,15 +230,43 @@ def _backward_launch(
             **constants, **blocks.constants,
         )  # fmt: skip
         blocks = query_blocks(dims, itemsize, device)
+        if of_slopes:
+            distances, distances_strides = run.empty(lse.shape, "float32"), e.lse_strides
         run(
             queries_gradient_kernel,
             (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
-            q, k, v, dout, lse, delta, dq, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
+            q, k, v, dout, lse, delta, dq, distances,
+            alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
             *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
             *head_strides(dq), *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
             e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
             EVEN=not e.is_packed and e.n_k % blocks.n == 0,
             **constants, **blocks.constants,
+        )  # fmt: skip
+    if of_slopes:
+        of_batches = len(dslopes.shape) == 2
+        run(
+            slopes_gradient_kernel,
+            (e.heads, e.batch if of_batches else 1),
+            distances, dslopes, cu_seqlens_k if is_fused else cu_seqlens_q,
+            1 if of_batches else e.batch, e.n_k if is_fused else e.n_q,
+            *distances_strides, _slopes_batch(dslopes),
+            BLOCK=1024,
+        )  # fmt: skip
+    if of_bias:
+        blocks = bias_blocks(dims, itemsize, device)
+        of_batch, of_head, of_row, of_column = (n != 1 for n in dbias.shape)
+        row_blocks = tw.cdiv(e.n_q, blocks.m) if of_row else 1
+        column_blocks = tw.cdiv(e.n_k, blocks.n) if of_column else 1
+        run(
+            bias_gradient_kernel,
+            (row_blocks * column_blocks, dbias.shape[1], dbias.shape[0]),
+            q, k, v, dout, lse, delta, dbias, alibi_slopes, bias,
+            *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
+            *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias), *strides(dbias),
+            e.n_q, e.n_k, 1 if of_batch else e.batch, 1 if of_head else e.heads,
+            scale, softcap, left, right,
+            ALL_ROWS=not of_row, ALL_COLUMNS=not of_column, **constants, **blocks.constants,
         )  # fmt: skip
     if sinks is not None:
         rows = e.total_q
@@ -229,7 +279,11 @@ def _backward_launch(
 
 
 ATTENTION_BACKWARD = Operation(
-    "attention_backward", ("dq", "dk", "dv", "dsinks"), _backward_shapes, _backward_launch
+    "attention_backward",
+    ("dq", "dk", "dv", "dsinks", "dslopes", "dbias"),
+    _backward_shapes,
+    _backward_launch,
+    optional=("dsinks", "dslopes", "dbias"),
 )
 
 _SAVED = (
@@ -238,21 +292,19 @@ _SAVED = (
 
 
 def _gradients(saved: Any, dout: Any, dlse: Any) -> Mapping[str, Any]:
-    for name in ("alibi_slopes", "bias"):
-        if name in saved.needed:
-            raise ValueError(f"attention: {name} has no gradient; give it detached")
     if dout is None:
         dout = saved.out * 0
-    dq, dk, dv, dsinks = ATTENTION_BACKWARD(
+    dq, dk, dv, *others, dbias = ATTENTION_BACKWARD(
         dout, dlse, saved.q, saved.k, saved.v, saved.out, saved.lse, saved.sinks,
         saved.alibi_slopes, saved.bias, saved.cu_seqlens_q, saved.cu_seqlens_k,
         saved.max_q, saved.max_k, saved.scale, saved.softcap, saved.left, saved.right, saved.mask,
-        saved.deterministic,
+        saved.deterministic, "alibi_slopes" in saved.needed, "bias" in saved.needed,
     )  # fmt: skip
-    found = {"q": dq, "k": dk, "v": dv}
-    if saved.sinks is not None:
-        cast = getattr(dsinks, "astype", None) or dsinks.to
-        found["sinks"] = cast(saved.sinks.dtype)
+    found = {"q": dq, "k": dk, "v": dv, "bias": dbias}
+    for name, gradient in zip(("sinks", "alibi_slopes"), others, strict=True):
+        if gradient is not None:
+            cast = getattr(gradient, "astype", None) or gradient.to
+            found[name] = cast(getattr(saved, name).dtype)
     return found
 
 

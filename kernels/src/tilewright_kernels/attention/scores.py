@@ -124,6 +124,12 @@ def kept_scores(
 
 
 @tw.jit
+def distance(rows, columns, n_q, n_k):
+    """Return how far keys are from queries, which are aligned to the last key."""
+    return tl.abs(rows + (n_k - n_q) - columns).to(tl.float32)
+
+
+@tw.jit
 def modified_scores(
     products, rows, columns, n_q, n_k, scale, softcap, slope, bias_ptr, bias_row, bias_column,
     SOFTCAP: tl.constexpr, SLOPES: tl.constexpr,
@@ -140,7 +146,7 @@ def modified_scores(
         scores = softcap * capped
         derivative = scale * (1.0 - capped * capped)
     if SLOPES:
-        scores -= slope * tl.abs(rows + (n_k - n_q) - columns).to(tl.float32)
+        scores -= slope * distance(rows, columns, n_q, n_k)
     if bias_ptr is not None:
         inside = (rows < n_q) & (columns < n_k)
         at = rows.to(tl.int64) * bias_row + columns * bias_column
