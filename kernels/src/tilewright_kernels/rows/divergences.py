@@ -39,6 +39,17 @@ def kl_div_kernel(
 
 
 @tw.jit
+def weighted_logarithms(x, target, beta):
+    """Return the logarithms of ``q / m`` and ``p / m``, times the parts of q and p in m.
+
+    q is ``exp(x)``, p is ``exp(target)``, and m is ``beta p + (1 - beta) q``.
+    """
+    q, p = (1 - beta) * tl.exp(x), beta * tl.exp(target)
+    log_mean = tl.log(q + p)
+    return q * (x - log_mean), p * (target - log_mean)
+
+
+@tw.jit
 def jsd_kernel(x_ptr, target_ptr, losses_ptr, n_columns, beta, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     parts = tl.zeros([BLOCK], tl.float32)
@@ -47,12 +58,29 @@ def jsd_kernel(x_ptr, target_ptr, losses_ptr, n_columns, beta, BLOCK: tl.constex
         inside = columns < n_columns
         x = tl.load(x_ptr + row * n_columns + columns, mask=inside, other=0.0).to(tl.float32)
         target = tl.load(target_ptr + row * n_columns + columns, mask=inside, other=0.0)
-        target = target.to(tl.float32)
-        q, p = tl.exp(x), tl.exp(target)
-        log_mean = tl.log(beta * p + (1 - beta) * q)
-        loss = beta * p * (target - log_mean) + (1 - beta) * q * (x - log_mean)
-        parts += tl.where(inside, loss, 0.0)
+        of_x, of_target = weighted_logarithms(x, target.to(tl.float32), beta)
+        parts += tl.where(inside, of_x + of_target, 0.0)
     tl.store(losses_ptr + row, tl.sum(parts, axis=0))
+
+
+@tw.jit
+def jsd_gradients_kernel(
+    x_ptr, target_ptr, d_losses_ptr, n_columns, beta, d_x_ptr, d_target_ptr, BLOCK: tl.constexpr
+):
+    """Compute the gradients of a row: the derivatives of the logarithm of m add up to none."""
+    row = tl.program_id(0).to(tl.int64)
+    d_loss = tl.load(d_losses_ptr + row).to(tl.float32)
+    for start in range(0, n_columns, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        inside = columns < n_columns
+        places = row * n_columns + columns
+        x = tl.load(x_ptr + places, mask=inside, other=0.0).to(tl.float32)
+        target = tl.load(target_ptr + places, mask=inside, other=0.0).to(tl.float32)
+        of_x, of_target = weighted_logarithms(x, target, beta)
+        tl.store(d_x_ptr + places, (of_x * d_loss).to(d_x_ptr.dtype.element_ty), mask=inside)
+        if d_target_ptr is not None:
+            d_target = (of_target * d_loss).to(d_target_ptr.dtype.element_ty)
+            tl.store(d_target_ptr + places, d_target, mask=inside)
 
 
 def kl_div_reference(x: Any, target: Any, log_target: bool = False, reduction: str = "mean") -> Any:
@@ -134,35 +162,20 @@ def _launch(
 
 
 @functools.cache
-def _adjoint(kernel: Any, has_target: bool) -> Any:
-    """Return the derived backward pass of a kernel, with a gradient of the target or none."""
+def _kl_div_adjoint(has_target: bool) -> Any:
+    """Return the derived backward pass, with a gradient of the target or none."""
     return tw.vjp(
-        kernel,
+        kl_div_kernel,
         outputs="losses_ptr",
         wrt=("x_ptr", "target_ptr") if has_target else "x_ptr",
         deterministic=True,
     )
 
 
-def _launch_backward(
-    run: Launcher,
-    kernel: Any,
-    dx: Any,
-    d_target: Any,
-    d_loss: Any,
-    x: Any,
-    target: Any,
-    reduction: str,
-    settings: Mapping[str, Any],
-) -> None:
+def _of_rows(run: Launcher, d_loss: Any, x: Any, reduction: str) -> Any:
+    """Return the cotangents of the losses of rows."""
     d_loss = contiguous(d_loss)
-    if reduction != "none":
-        d_loss = spread(run, reduction, d_loss, count_rows(x.shape))
-    gradients = {"d_losses_ptr": d_loss, "d_x_ptr": dx}
-    if d_target is not None:
-        gradients["d_target_ptr"] = d_target
-    adjoint = _adjoint(kernel, d_target is not None)
-    _run(run, adjoint, x, target, d_loss, settings, **gradients)
+    return d_loss if reduction == "none" else spread(run, reduction, d_loss, count_rows(x.shape))
 
 
 def _kl_div_launch(
@@ -208,8 +221,12 @@ def _kl_div_backward_launch(
     reduction: str,
     both: bool,
 ) -> None:
+    d_losses = _of_rows(run, d_loss, x, reduction)
+    gradients = {"d_losses_ptr": d_losses, "d_x_ptr": dx}
+    if both:
+        gradients["d_target_ptr"] = d_target
     settings = {"LOG_TARGET": log_target}
-    _launch_backward(run, kl_div_kernel, dx, d_target, d_loss, x, target, reduction, settings)
+    _run(run, _kl_div_adjoint(both), x, target, d_losses, settings, **gradients)
 
 
 def _jsd_backward_launch(
@@ -223,7 +240,9 @@ def _jsd_backward_launch(
     reduction: str,
     both: bool,
 ) -> None:
-    _launch_backward(run, jsd_kernel, dx, d_target, d_loss, x, target, reduction, {"beta": beta})
+    d_losses = _of_rows(run, d_loss, x, reduction)
+    gradients = {"d_x_ptr": dx, "d_target_ptr": d_target}
+    _run(run, jsd_gradients_kernel, x, target, d_losses, {"beta": beta}, **gradients)
 
 
 KL_DIV_BACKWARD = Operation(
