@@ -19,7 +19,7 @@ ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
 VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_BACKEND": (
         "a backend's name",
-        "the backend of launches that name none",
+        "the backend of launches that do not name one",
     ),
     "TILEWRIGHT_DEBUG": (
         "0 or 1",
@@ -28,8 +28,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
         "1: verify the IR before and after every pass, and after every stage of the GPU "
-        "toolkit; uses: verify only that values are defined before they are read; both values"
-        " verify proxy fences for shared memory",
+        "toolkit; uses: check only that values are defined before their uses; both also check "
+        "the proxy fences of shared memory",
     ),
     "TILEWRIGHT_WARN_SLOW": (
         "0 or 1",
@@ -75,11 +75,11 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_AUTOTUNE_CHECK": (
         "off or exact",
-        "exact: exclude configurations that compute something else than the first one",
+        "exact: exclude configurations whose exact results differ from those of the first one",
     ),
     "TILEWRIGHT_AUTOTUNE_INVARIANT": (
         "0 or 1",
-        "1: all configurations of a kernel compute the same bits, for all batch sizes",
+        "1: select only configurations that compute the same bits, for all batch sizes",
     ),
     "TILEWRIGHT_TUNING_PATH": (
         "files and folders",
@@ -87,7 +87,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_PRINT_AUTOTUNING": (
         "0 or 1",
-        "1: print each configuration that is measured, and the best",
+        "1: print the time of each measured configuration, and the best one",
     ),
     "TILEWRIGHT_PROGRESS": (
         "0 or 1",
