@@ -16,6 +16,7 @@ from tilewright_kernels.optimizers.adamw_8bit import (
     dynamic_codes,
     encoded_reference,
 )
+from tilewright_kernels.optimizers.code_cells import code_by_cells
 
 SHAPES = [(3,), (0,), (70, 70), (5000,), ()]
 
@@ -65,13 +66,16 @@ def test_codes_are_in_order_and_reach_one():
 
 
 @tw.jit
-def codes_kernel(x_ptr, table_ptr, y_ptr, SIGNED: tl.constexpr, BLOCK: tl.constexpr):
+def codes_kernel(
+    x_ptr, table_ptr, y_ptr, FUNCTION: tl.constexpr, SIGNED: tl.constexpr, BLOCK: tl.constexpr
+):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + offsets, code_of(tl.load(x_ptr + offsets), table_ptr, SIGNED))
+    tl.store(y_ptr + offsets, FUNCTION(tl.load(x_ptr + offsets), table_ptr, SIGNED))
 
 
+@pytest.mark.parametrize("function", [code_of, code_by_cells])
 @pytest.mark.parametrize("signed", [True, False])
-def test_codes_are_those_of_the_nearest_numbers(signed):
+def test_codes_are_those_of_the_nearest_numbers(signed, function):
     codes = dynamic_codes(signed)
     middles = (codes[1:] + codes[:-1]) / 2
     powers = np.float32(10.0) ** np.arange(-9, 1, dtype=np.float32)
@@ -82,7 +86,10 @@ def test_codes_are_those_of_the_nearest_numbers(signed):
     x = np.clip(np.concatenate(near).astype(np.float32), -1 if signed else 0, 1)
     x = np.pad(x, (0, -len(x) % 1024))
     found = np.empty(len(x), np.int32)
-    codes_kernel[(len(x) // 1024,)](x, code_table(signed), found, SIGNED=signed, BLOCK=1024)
+    table = code_table(signed)
+    if function is code_by_cells:
+        table = table[513:].view(np.int32)
+    codes_kernel[(len(x) // 1024,)](x, table, found, function, SIGNED=signed, BLOCK=1024)
     np.testing.assert_array_equal(found, np.searchsorted(middles, x, side="right"))
 
 

@@ -21,10 +21,13 @@ from tilewright_kernels.optimizers.adamw import (
     program_row,
     stepped,
 )
+from tilewright_kernels.optimizers.code_cells import cell_table, code_by_cells
 from tilewright_kernels.optimizers.pointer_tables import grouped, table_of
 
 #: Elements that have one scale.
 GROUP = 256
+#: Where cells begin in a table of codes: after 256 numbers and 257 bounds.
+FIRST_CELL = tl.constexpr(513)
 #: Groups of a block in the table of blocks.
 _GROUPS_OF_BLOCK = 4
 
@@ -89,14 +92,25 @@ def load_moment(codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
 
 @tw.jit
 def store_moment(
-    moment, codes_ptr, scales_ptr, table_ptr, is_inside, is_group, SIGNED: tl.constexpr
+    moment,
+    codes_ptr,
+    scales_ptr,
+    table_ptr,
+    is_inside,
+    is_group,
+    SIGNED: tl.constexpr,
+    BY_CELLS: tl.constexpr,
 ):
     """Store the codes of moments, and the scale of each group: its largest magnitude."""
     if is_inside is not None:
         moment = tl.where(is_inside, moment, 0.0)
     scale = tl.max(tl.abs(moment), axis=1)
     inverse = tl.where(scale > 0, 1.0 / scale, 0.0)
-    codes = code_of(moment * inverse[:, None], table_ptr, SIGNED)
+    if BY_CELLS:
+        cells_ptr = table_ptr.to(tl.pointer_type(tl.int32)) + FIRST_CELL
+        codes = code_by_cells(moment * inverse[:, None], cells_ptr, SIGNED)
+    else:
+        codes = code_of(moment * inverse[:, None], table_ptr, SIGNED)
     tl.store(codes_ptr, codes, mask=is_inside)
     tl.store(scales_ptr, scale, mask=is_group)
 
@@ -119,6 +133,7 @@ def update_groups(
     eps,
     kept,
     inverse_correction,
+    BY_CELLS: tl.constexpr,
 ):
     """Update groups of elements, of which all are there where the masks are None."""
     parameter, first, second = adamw_update(
@@ -134,8 +149,10 @@ def update_groups(
         inverse_correction,
     )
     tl.store(parameter_ptr, parameter, mask=is_inside)
-    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True)
-    store_moment(second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False)
+    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True, BY_CELLS)
+    store_moment(
+        second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False, BY_CELLS
+    )
 
 
 @tw.jit
@@ -156,6 +173,7 @@ def adamw_8bit_kernel(
     PARTS: tl.constexpr,
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
+    BY_CELLS: tl.constexpr,
 ):
     row_ptr, block = program_row(table_ptr, blocks_ptr, 7, PARTS)
     n = tl.load(row_ptr + 6)
@@ -185,6 +203,7 @@ def adamw_8bit_kernel(
             eps,
             kept,
             inverse_correction,
+            BY_CELLS,
         )
     else:
         update_groups(
@@ -204,6 +223,7 @@ def adamw_8bit_kernel(
             eps,
             kept,
             inverse_correction,
+            BY_CELLS,
         )
 
 
@@ -281,10 +301,14 @@ def _by_formula(
 
 
 def code_table(signed: bool) -> np.ndarray[Any, Any]:
-    """Return the numbers that codes stand for, and then the 257 bounds of their intervals."""
+    """Return the numbers that codes stand for, the 257 bounds of their intervals, and the cells.
+
+    The entries of :func:`.cell_table` are in the bits of the last numbers.
+    """
     codes = dynamic_codes(signed)
     middles = (codes[1:] + codes[:-1]) / 2
-    return np.concatenate([codes, [-np.inf], middles, [np.inf]]).astype(np.float32)
+    numbers = np.concatenate([codes, [-np.inf], middles, [np.inf]]).astype(np.float32)
+    return np.concatenate([numbers, cell_table(middles, signed).view(np.float32)])
 
 
 @functools.lru_cache(16)
@@ -321,7 +345,8 @@ def _launch(
         first = groups[0][0]
         place = str(first.device) if hasattr(first, "data_ptr") else None
         # on a GPU a warp takes a group, whose largest magnitude it finds by itself
-        parts = 1 if device_of(first).family == "cpu" else _GROUPS_OF_BLOCK
+        on_cpu = device_of(first).family == "cpu"
+        parts = 1 if on_cpu else _GROUPS_OF_BLOCK
         table = table_of(groups, _GROUPS_OF_BLOCK * GROUP)
         run(
             adamw_8bit_kernel,
@@ -342,6 +367,7 @@ def _launch(
             PARTS=parts,
             GROUPS=_GROUPS_OF_BLOCK // parts,
             GROUP=GROUP,
+            BY_CELLS=on_cpu,
             num_warps=1,
         )
 
