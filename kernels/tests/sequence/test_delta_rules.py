@@ -81,6 +81,16 @@ def test_packed_sequences_are_those_alone():
     check_gradients(*twins, arrays, SETTINGS, wrt=FLOATS, **options)
 
 
+def test_decays_may_leave_nothing_in_a_part_of_a_chunk():
+    """Rows past the end must not count as later ones, whose decays would be infinite."""
+    arrays = inputs(length=20)
+    arrays["g"] *= 100
+    twins = tk.gated_delta_rule, tk.gated_delta_rule_reference
+    options = {"layouts": ("contiguous",), "rtol": 1e-3, "atol": 1e-3}
+    check_operation(*twins, arrays, SETTINGS, **options)
+    check_gradients(*twins, arrays, SETTINGS, wrt=FLOATS, **options)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("steps", [32, 64])
 @pytest.mark.parametrize("heads", [1, 3])

@@ -84,6 +84,15 @@ def test_packed_sequences_are_those_alone():
     )  # fmt: skip
 
 
+def test_decays_may_leave_nothing_in_a_part_of_a_chunk():
+    """Rows past the end must not count as later ones, whose decays would be infinite."""
+    arrays = inputs(length=20)
+    arrays |= {"A": 20 * arrays["A"], "dt": np.abs(arrays["dt"])}
+    options = {"layouts": ("contiguous",), "rtol": 1e-3, "atol": 1e-3}
+    check_operation(tk.ssd, tk.ssd_reference, arrays, **options)
+    check_gradients(tk.ssd, tk.ssd_reference, arrays, **options)
+
+
 @pytest.mark.each_value
 @pytest.mark.parametrize("steps", [32, 64])
 @pytest.mark.parametrize("skips", [False, True])

@@ -101,7 +101,7 @@ def value_gradient_kernel(
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
     products = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
-    is_later = tl.arange(0, T)[:, None] <= tl.arange(0, T)[None, :]
+    is_later = inside[None, :] & (tl.arange(0, T)[:, None] <= tl.arange(0, T)[None, :])
     for member in range(MEMBERS):
         head = first + member
         at = dout_ptr + batch.to(tl.int64) * dout_batch + head * dout_head
@@ -157,7 +157,7 @@ def query_gradient_kernel(
     inside = rows < end
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
-    is_causal = tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :]
+    is_causal = inside[:, None] & (tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :])
     dq = tl.zeros([T, PADDED], tl.float32)
     heads = groups * GROUP
     for member in range(MEMBERS):
@@ -208,7 +208,7 @@ def key_gradient_kernel(
     inside = rows < end
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
-    is_later = tl.arange(0, T)[:, None] <= tl.arange(0, T)[None, :]
+    is_later = inside[None, :] & (tl.arange(0, T)[:, None] <= tl.arange(0, T)[None, :])
     dk = tl.zeros([T, PADDED], tl.float32)
     heads = groups * GROUP
     for member in range(MEMBERS):

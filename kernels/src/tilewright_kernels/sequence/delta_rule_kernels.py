@@ -90,12 +90,13 @@ def triangle_kernel(
     beta_ptr += batch.to(tl.int64) * beta_batch + head * beta_head
     rows, step = row + tl.arange(0, T), tl.arange(0, T)
     inside = rows < end
+    is_below = inside[:, None] & (step[:, None] > step[None, :])
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
     beta = tl.load(beta_ptr + rows.to(tl.int64) * beta_row, mask=inside, other=0.0).to(tl.float32)
     place = head.to(tl.int64) * tokens + batch.to(tl.int64) * length + rows
     a = tl.load(a_ptr + place, mask=inside, other=0.0)
     triangle = tl.dot(k, tl.trans(k), input_precision="ieee") * beta[:, None]
-    triangle *= decay_between(a[:, None], a[None, :], step[:, None] > step[None, :])
+    triangle *= decay_between(a[:, None], a[None, :], is_below)
     inverse = unit_lower_inverse(triangle, T, PRECISION)
     at = (chunk.to(tl.int64) * heads + head) * T * T + step[:, None] * T + step[None, :]
     tl.store(inverse_ptr + at, inverse.to(inverse_ptr.dtype.element_ty))
@@ -155,6 +156,7 @@ def wy_gradient_kernel(
     own = batch.to(tl.int64) * length
     rows, step = row + tl.arange(0, T), tl.arange(0, T)
     inside = rows < end
+    is_below = inside[:, None] & (step[:, None] > step[None, :])
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
     beta = tl.load(beta_ptr + rows.to(tl.int64) * beta_row, mask=inside, other=0.0).to(tl.float32)
     place = head.to(tl.int64) * tokens + own + rows
@@ -182,7 +184,7 @@ def wy_gradient_kernel(
         of_states += tl.sum(y * tl.dot(k, state, input_precision="ieee"), 1)
         dv = y * beta[:, None]
         store_tile(dv_ptr + own, row, end, heads * D_V, dim, dv, T, D_V, WIDTH)
-    triangle *= -decay_between(a[:, None], a[None, :], step[:, None] > step[None, :])
+    triangle *= -decay_between(a[:, None], a[None, :], is_below)
     products = triangle * tl.dot(k, tl.trans(k), input_precision="ieee")
     of_states *= from_start
     dbeta = of_values - of_states + tl.sum(products, 1)
