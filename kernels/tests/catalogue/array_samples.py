@@ -120,6 +120,7 @@ def _sequences() -> list[Sample]:
     convolution = (tk.causal_conv1d, tk.causal_conv1d_reference)
     channels = {"x": normal(2, 5, 33), "weight": normal(5, 4, seed=1)}
     state = {**channels, "bias": normal(5, seed=2), "state": normal(2, 5, 3, seed=3)}
+    packed = {**state, "seq_idx": np.sort(integers(0, 9, 2, 33), axis=1)}
     recurrence = {
         "a": 1 / (1 + np.exp(-normal(2, 33, 5))), "x": normal(2, 33, 5, seed=1),
         "initial": normal(2, 5, seed=2),
@@ -129,6 +130,9 @@ def _sequences() -> list[Sample]:
         Sample(
             "causal_conv1d state", *convolution, state, {"activation": "silu"}, wrt=tuple(state),
             tolerance=20,
+        ),
+        Sample(
+            "causal_conv1d sequences", *convolution, packed, wrt=tuple(state), tolerance=20,
         ),
         Sample(
             "linear_recurrence", tk.linear_recurrence, tk.linear_recurrence_reference, recurrence,

@@ -11,6 +11,8 @@ from catalogue.sample import Sample, normal
 
 #: Rows that no chunk divides.
 LENGTH = 37
+#: The sequence of each row.
+SEQUENCES = np.repeat(np.array([[0, 2, 3]], np.int32), [9, 1, LENGTH - 10], axis=1)
 
 
 def _scans() -> list[Sample]:
@@ -36,6 +38,11 @@ def _scans() -> list[Sample]:
             wrt=tuple(given), dtypes=("float32",), tolerance=100,
         ),
         Sample(
+            "ssd sequences", tk.ssd, tk.ssd_reference,
+            {**given, "dt": np.abs(given["dt"]), "seq_idx": SEQUENCES}, wrt=tuple(given),
+            dtypes=("float32",), tolerance=100,
+        ),
+        Sample(
             "ssd_step", tk.ssd_step, tk.ssd_step_reference,
             {"state": normal(1, 4, 8, 5), **step, "A": given["A"]}, {"dt_softplus": True},
             dtypes=("float32",), tolerance=20,
@@ -56,6 +63,11 @@ def _delta_rules() -> list[Sample]:
         Sample(
             "gated_delta_rule", tk.gated_delta_rule, tk.gated_delta_rule_reference, whole,
             {**norms, "output_final_state": True}, wrt=tuple(whole), dtypes=("float32",),
+            tolerance=200,
+        ),
+        Sample(
+            "gated_delta_rule sequences", tk.gated_delta_rule, tk.gated_delta_rule_reference,
+            {**given, "seq_idx": SEQUENCES}, norms, wrt=tuple(given), dtypes=("float32",),
             tolerance=200,
         ),
         Sample(

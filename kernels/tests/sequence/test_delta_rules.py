@@ -81,6 +81,16 @@ def test_packed_sequences_are_those_alone():
     check_gradients(*twins, arrays, SETTINGS, wrt=FLOATS, **options)
 
 
+def test_states_of_other_sequences_are_zero():
+    arrays = inputs(2, keys=16, values=33)
+    index = np.repeat([[0, 1, 2, 3, 7, 8], [4, 5, 6, 7, 8, 9]], [5, 27, 1, 1, 30, 11], axis=1)
+    arrays["seq_idx"] = index.astype(np.int32)
+    twins = tk.gated_delta_rule, tk.gated_delta_rule_reference
+    options = {"layouts": ("columns",), "rtol": 1e-3, "atol": 1e-3}
+    check_operation(*twins, arrays, SETTINGS, **options)
+    check_gradients(*twins, arrays, SETTINGS, wrt=FLOATS, **options)
+
+
 def test_decays_may_leave_nothing_in_a_part_of_a_chunk():
     """Rows past the end must not count as later ones, whose decays would be infinite."""
     arrays = inputs(length=20)

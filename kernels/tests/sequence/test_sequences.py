@@ -1,8 +1,9 @@
 """Linear recurrences and causal convolutions against their formulas, and their gradients."""
 
+import checks
 import numpy as np
 import pytest
-from checks import check_architectures
+from checks import check_architectures, check_operation
 
 import tilewright_kernels as tk
 from tilewright_kernels.sequence.causal_convolution import CAUSAL_CONV1D
@@ -77,8 +78,40 @@ def test_gradients_of_convolutions(activation):
         )
 
 
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("width", [1, 4])
+def test_taps_of_other_sequences_are_zero(width, activation):
+    rng = np.random.default_rng(4)
+    index = np.sort(rng.integers(0, 9, (2, 33)).astype(np.int32), axis=1)
+    index[1, 20:] += 3  # more than one apart
+    given = {
+        "x": rng.standard_normal((2, 5, 33)), "weight": rng.standard_normal((5, width)),
+        "bias": rng.standard_normal(5), "state": rng.standard_normal((2, 5, width - 1)),
+        "seq_idx": index,
+    }  # fmt: skip
+    settings = {"activation": activation}
+    functions = tk.causal_conv1d, tk.causal_conv1d_reference
+    check_operation(*functions, given, settings)
+    checks.check_gradients(*functions, given, settings, wrt=tuple(given)[:4], rtol=1e-4)
+    for row in range(2):
+        for number in np.unique(index[row]):
+            steps = index[row] == number
+            own = {**given, "x": given["x"][row : row + 1, :, steps], "seq_idx": None}
+            is_first = number == index[row, 0]
+            own["state"] = given["state"][row : row + 1] if is_first else None
+            np.testing.assert_allclose(
+                tk.causal_conv1d_reference(**given, **settings)[row : row + 1, :, steps],
+                tk.causal_conv1d_reference(**own, **settings),
+                rtol=1e-12, atol=1e-12,
+            )  # fmt: skip
+    with pytest.raises(ValueError, match="seq_idx has the shape"):
+        tk.causal_conv1d(**{**given, "seq_idx": index[:1]})
+
+
 def test_kernels_compile_for_gpus():
     x = draw(2, 40, 24)
     targets = ("sm_90a",)
     check_architectures(RECURRENCE, x, x, None, architectures=targets)
-    check_architectures(CAUSAL_CONV1D, x, x[0, :, :4], None, None, True, architectures=targets)
+    check_architectures(
+        CAUSAL_CONV1D, x, x[0, :, :4], None, None, None, True, architectures=targets
+    )

@@ -84,6 +84,33 @@ def test_packed_sequences_are_those_alone():
     )  # fmt: skip
 
 
+#: Rows of sequences that end within chunks, with chunks, or after a step.
+INDEX = np.repeat([[0, 1, 2, 3, 7, 8], [4, 5, 6, 7, 8, 9]], [5, 27, 1, 1, 30, 11], axis=1)
+
+
+def test_states_of_other_sequences_are_zero():
+    arrays = further(inputs(2, heads=2, groups=1, dims=5, state=3))
+    arrays["seq_idx"] = INDEX.astype(np.int32)
+    options = {"rtol": 1e-4, "atol": 1e-4}
+    check_operation(tk.ssd, tk.ssd_reference, arrays, SETTINGS, layouts=("columns",), **options)
+    check_gradients(
+        tk.ssd, tk.ssd_reference, arrays, SETTINGS, wrt=FLOATS, rtol=1e-3, atol=1e-3,
+        layouts=("contiguous",),
+    )  # fmt: skip
+    alone = ("A", "D", "dt_bias")
+    row = {name: each if name in alone else each[:1] for name, each in arrays.items()}
+    row |= {"cu_seqlens": np.array([0, 5, 32, 33, 34, 64, 75], np.int32), "seq_idx": None}
+    row["initial_states"] = np.concatenate([row["initial_states"], np.zeros((5, 2, 5, 3))])
+    packed, states = tk.ssd_reference(**row, **SETTINGS)
+    whole, last = tk.ssd_reference(**arrays, **SETTINGS)
+    np.testing.assert_allclose(packed[0], whole[0], rtol=1e-12)
+    np.testing.assert_allclose(states[-1], last[0], rtol=1e-12)
+    with pytest.raises(ValueError, match="give one"):
+        tk.ssd(**inputs(), cu_seqlens=BOUNDS, seq_idx=INDEX[:1])
+    with pytest.raises(ValueError, match="seq_idx has the shape"):
+        tk.ssd(**inputs(), seq_idx=INDEX)
+
+
 def test_decays_may_leave_nothing_in_a_part_of_a_chunk():
     """Rows past the end must not count as later ones, whose decays would be infinite."""
     arrays = inputs(length=20)

@@ -11,7 +11,14 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
-from tilewright_kernels.reductions.views import contiguous
+from tilewright_kernels.rows.shapes import contiguous
+
+
+@tw.jit
+def of_one_sequence(seq_idx_ptr, step, other, length):
+    """Return whether two steps are of one sequence; steps before the first are of its sequence."""
+    one = tl.load(seq_idx_ptr + tl.maximum(step, 0), mask=step < length, other=0)
+    return one == tl.load(seq_idx_ptr + tl.maximum(other, 0), mask=other < length, other=0)
 
 
 @tw.jit
@@ -20,6 +27,7 @@ def convolved(
     weight_ptr,
     bias_ptr,
     state_ptr,
+    seq_idx_ptr,
     channel,
     step,
     is_channel,
@@ -34,11 +42,14 @@ def convolved(
     for tap in tl.static_range(WIDTH):
         weight = tl.load(weight_ptr + channel * WIDTH + tap, mask=is_channel, other=0.0)
         place = (step - (WIDTH - 1 - tap))[None, :]
-        is_inside = is_channel[:, None] & (place >= 0) & (place < length)
+        is_seen = is_channel[:, None]
+        if seq_idx_ptr is not None:
+            is_seen = is_seen & of_one_sequence(seq_idx_ptr, step[None, :], place, length)
+        is_inside = is_seen & (place >= 0) & (place < length)
         x = tl.load(x_ptr + place * x_t, mask=is_inside, other=0.0).to(tl.float32)
         if state_ptr is not None:
             at = state_ptr + channel[:, None] * (WIDTH - 1) + place + (WIDTH - 1)
-            is_before = is_channel[:, None] & (place < 0)
+            is_before = is_seen & (place < 0)
             x += tl.load(at, mask=is_before, other=0.0).to(tl.float32)
         total += weight.to(tl.float32)[:, None] * x
     return total
@@ -50,6 +61,7 @@ def causal_conv_kernel(
     weight_ptr,
     bias_ptr,
     state_ptr,
+    seq_idx_ptr,
     dy_ptr,
     y_ptr,
     n_channels,
@@ -69,10 +81,13 @@ def causal_conv_kernel(
     is_channel = channel < n_channels
     if state_ptr is not None:
         state_ptr += batch * n_channels * (WIDTH - 1)
+    if seq_idx_ptr is not None:
+        seq_idx_ptr += batch * length
     at_x = x_ptr + batch * x_b + channel.to(tl.int64)[:, None] * x_d
     y = convolved(
-        at_x, weight_ptr, bias_ptr, state_ptr, channel, step, is_channel, length, x_t, WIDTH
-    )
+        at_x, weight_ptr, bias_ptr, state_ptr, seq_idx_ptr, channel, step, is_channel, length, x_t,
+        WIDTH,
+    )  # fmt: skip
     at = (batch * n_channels + channel)[:, None] * length + step[None, :]
     is_inside = is_channel[:, None] & (step < length)[None, :]
     if dy_ptr is not None:
@@ -91,6 +106,7 @@ def causal_conv_kernel(
 def input_gradient_kernel(
     dz_ptr,
     weight_ptr,
+    seq_idx_ptr,
     dx_ptr,
     dstate_ptr,
     n_channels,
@@ -104,11 +120,15 @@ def input_gradient_kernel(
     step = tl.program_id(2) * BLOCK_T + tl.arange(0, BLOCK_T) - (WIDTH - 1)
     is_channel = channel < n_channels
     row = (batch * n_channels + channel)[:, None]
+    if seq_idx_ptr is not None:
+        seq_idx_ptr += batch * length
     total = tl.zeros([BLOCK_D, BLOCK_T], tl.float32)
     for tap in tl.static_range(WIDTH):
         weight = tl.load(weight_ptr + channel * WIDTH + tap, mask=is_channel, other=0.0)
         place = (step + (WIDTH - 1 - tap))[None, :]
         is_inside = is_channel[:, None] & (place >= 0) & (place < length)
+        if seq_idx_ptr is not None:
+            is_inside &= of_one_sequence(seq_idx_ptr, step[None, :], place, length)
         dz = tl.load(dz_ptr + row * length + place, mask=is_inside, other=0.0)
         total += weight.to(tl.float32)[:, None] * dz
     is_inside = is_channel[:, None] & ((step >= 0) & (step < length))[None, :]
@@ -123,6 +143,7 @@ def weight_gradient_kernel(
     dz_ptr,
     x_ptr,
     state_ptr,
+    seq_idx_ptr,
     dweight_ptr,
     dbias_ptr,
     n_batches,
@@ -144,12 +165,16 @@ def weight_gradient_kernel(
             step = start + tl.arange(0, BLOCK_T)
             is_inside = step < length
             place = step - (WIDTH - 1) + tap
+            is_seen = is_inside
+            if seq_idx_ptr is not None:
+                own = seq_idx_ptr + tl.cast(batch, tl.int64) * length
+                is_seen &= of_one_sequence(own, step, place, length)
             dz = tl.load(dz_ptr + row * length + step, mask=is_inside, other=0.0)
-            x = tl.load(base + place * x_t, mask=is_inside & (place >= 0), other=0.0)
+            x = tl.load(base + place * x_t, mask=is_seen & (place >= 0), other=0.0)
             x = x.to(tl.float32)
             if state_ptr is not None:
                 at = state_ptr + row * (WIDTH - 1) + place + (WIDTH - 1)
-                x += tl.load(at, mask=is_inside & (place < 0), other=0.0).to(tl.float32)
+                x += tl.load(at, mask=is_seen & (place < 0), other=0.0).to(tl.float32)
             total += dz * x
             bias += dz
     tl.store(dweight_ptr + channel * WIDTH + tap, tl.sum(total, axis=0))
@@ -158,7 +183,13 @@ def weight_gradient_kernel(
 
 
 def causal_conv1d_reference(
-    x: Any, weight: Any, bias: Any = None, state: Any = None, *, activation: str | None = None
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    state: Any = None,
+    seq_idx: Any = None,
+    *,
+    activation: str | None = None,
 ) -> Any:
     """Return the convolution of each channel with its taps, over the state and the sequence."""
     xp = array_api_compat.array_namespace(x)
@@ -167,7 +198,13 @@ def causal_conv1d_reference(
         taps = xp.ones((width - 1,), dtype=x.dtype, device=array_api_compat.device(x))
         state = xp.zeros_like(x[:, :, :1]) * taps
     padded = xp.concat([state, x], axis=2)
-    y = sum(weight[:, tap, None] * padded[:, :, tap : tap + length] for tap in range(width))
+    taps = [weight[:, tap, None] * padded[:, :, tap : tap + length] for tap in range(width)]
+    if seq_idx is not None:
+        indices = xp.concat([seq_idx[:, :1]] * (width - 1) + [seq_idx], axis=1)
+        for tap in range(width):
+            is_seen = indices[:, tap : tap + length] == seq_idx
+            taps[tap] = xp.where(is_seen[:, None, :], taps[tap], 0 * taps[tap])
+    y = sum(taps)
     if bias is not None:
         y = y + bias[:, None]
     return y / (1 + xp.exp(-y)) if activation == "silu" else y
@@ -184,16 +221,27 @@ def _blocks(x: Any, n_channels: int, length: int) -> dict[str, Any]:
     return {"BLOCK_D": block_d, "BLOCK_T": block_t}
 
 
-def _by_formula(x: Any, weight: Any, bias: Any, state: Any, silu: bool) -> Any:
-    return causal_conv1d_reference(x, weight, bias, state, activation="silu" if silu else None)
+def _by_formula(x: Any, weight: Any, bias: Any, state: Any, seq_idx: Any, silu: bool) -> Any:
+    activation = "silu" if silu else None
+    return causal_conv1d_reference(x, weight, bias, state, seq_idx, activation=activation)
 
 
-def _shapes(make: Any, x: Any, weight: Any, bias: Any, state: Any, silu: bool) -> tuple[Any, ...]:
+def _shapes(
+    make: Any, x: Any, weight: Any, bias: Any, state: Any, seq_idx: Any, silu: bool
+) -> tuple[Any, ...]:
     return (make(x.shape, x.dtype),)
 
 
 def _convolve(
-    run: Launcher, y: Any, x: Any, weight: Any, bias: Any, state: Any, dy: Any, silu: bool
+    run: Launcher,
+    y: Any,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    state: Any,
+    seq_idx: Any,
+    dy: Any,
+    silu: bool,
 ) -> None:
     batch, n_channels, length = x.shape
     blocks = _blocks(x, n_channels, length)
@@ -204,6 +252,7 @@ def _convolve(
         weight,
         bias,
         state,
+        seq_idx,
         dy,
         y,
         n_channels,
@@ -222,19 +271,20 @@ def _launch(
     weight: Array,
     bias: Array | None = None,
     state: Array | None = None,
+    seq_idx: Array | None = None,
     silu: bool = False,
 ) -> None:
     if 0 in x.shape:
         return
-    bias, state = (None if each is None else contiguous(each) for each in (bias, state))
-    _convolve(run, y, x, contiguous(weight), bias, state, None, silu)
+    weight, bias, state, seq_idx = map(contiguous, (weight, bias, state, seq_idx))
+    _convolve(run, y, x, weight, bias, state, seq_idx, None, silu)
 
 
 CAUSAL_CONV1D = Operation("causal_conv1d", ("y",), _shapes, _launch, reference=_by_formula)
 
 
 def _gradient_shapes(
-    make: Any, dy: Any, x: Any, weight: Any, bias: Any, state: Any, silu: bool
+    make: Any, dy: Any, x: Any, weight: Any, bias: Any, state: Any, seq_idx: Any, silu: bool
 ) -> tuple[Any, ...]:
     return (
         make(x.shape, x.dtype),
@@ -255,14 +305,14 @@ def _gradient_launch(
     weight: Array,
     bias: Array | None = None,
     state: Array | None = None,
+    seq_idx: Array | None = None,
     silu: bool = False,
 ) -> None:
     batch, n_channels, length = x.shape
-    bias, state = (None if each is None else contiguous(each) for each in (bias, state))
-    weight = contiguous(weight)
+    weight, bias, state, seq_idx = map(contiguous, (weight, bias, state, seq_idx))
     dz = run.empty(x.shape, "float32")
     if 0 not in x.shape:
-        _convolve(run, dz, x, weight, bias, state, contiguous(dy), silu)
+        _convolve(run, dz, x, weight, bias, state, seq_idx, contiguous(dy), silu)
     width, blocks = weight.shape[1], _blocks(dx, n_channels, max(length, 1))
     if batch * n_channels:
         steps = tw.cdiv(length + width - 1, blocks["BLOCK_T"])
@@ -271,6 +321,7 @@ def _gradient_launch(
             (batch, tw.cdiv(n_channels, blocks["BLOCK_D"]), max(steps, 1)),
             dz,
             weight,
+            seq_idx,
             dx,
             dstate,
             n_channels,
@@ -285,6 +336,7 @@ def _gradient_launch(
             dz,
             x,
             state,
+            seq_idx,
             dweight,
             dbias,
             batch,
@@ -305,9 +357,11 @@ CAUSAL_CONV1D_GRADIENT = Operation(
 )
 
 
-@CAUSAL_CONV1D.differentiate(saved=("x", "weight", "bias", "state"))
+@CAUSAL_CONV1D.differentiate(saved=("x", "weight", "bias", "state", "seq_idx"))
 def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
-    found = CAUSAL_CONV1D_GRADIENT(dy, saved.x, saved.weight, saved.bias, saved.state, saved.silu)
+    found = CAUSAL_CONV1D_GRADIENT(
+        dy, saved.x, saved.weight, saved.bias, saved.state, saved.seq_idx, saved.silu
+    )
     return dict(zip(("x", "weight", "bias", "state"), found, strict=True))
 
 
@@ -316,6 +370,7 @@ def causal_conv1d(
     weight: Any,
     bias: Any = None,
     state: Any = None,
+    seq_idx: Any = None,
     *,
     activation: str | None = None,
     out: Any = None,
@@ -329,6 +384,8 @@ def causal_conv1d(
         state: the width - 1 steps before the first one, of shape (batch, channels, width - 1);
             zeros if None. A step of a decoder is a call with the length 1; its next state is the
             last width - 1 steps of the state and ``x`` together.
+        seq_idx: the sequence of each step, of shape (batch, length) and integers: taps of steps of
+            another sequence are zero. The state is that of the first step's sequence.
         activation: None, or ``"silu"``.
         out: the array for the result.
 
@@ -352,4 +409,9 @@ def causal_conv1d(
     if weight.shape[1] < 1 or (state is not None and tuple(state.shape) != expected):
         found = None if state is None else tuple(state.shape)
         raise ValueError(f"causal_conv1d: the state has the shape {found}, not {expected}")
-    return CAUSAL_CONV1D(x, weight, bias, state, activation == "silu", out=out)
+    if seq_idx is not None and tuple(seq_idx.shape) != (shape[0], shape[2]):
+        raise ValueError(
+            f"causal_conv1d: seq_idx has the shape {tuple(seq_idx.shape)}, not "
+            f"{(shape[0], shape[2])}"
+        )
+    return CAUSAL_CONV1D(x, weight, bias, state, seq_idx, activation == "silu", out=out)

@@ -20,6 +20,9 @@ from tilewright_kernels.sequence.chunks import (
     store_tile,
 )
 
+#: A log decay whose exponential is 0 in float32, with digits to spare for its sums with others.
+LOG_OF_NOTHING = tl.constexpr(-128.0)
+
 
 @tw.jit
 def softplus(x):
@@ -32,11 +35,14 @@ def softplus(x):
 
 @tw.jit
 def log_decay_kernel(
-    g_ptr, rate_ptr, bias_ptr, a_ptr, weight_ptr, cu_seqlens_ptr, g_batch, g_row, g_head,
-    sequences, length, tokens, heads, lower, upper,
+    g_ptr, rate_ptr, bias_ptr, a_ptr, weight_ptr, cu_seqlens_ptr, seq_idx_ptr,
+    g_batch, g_row, g_head, sequences, length, tokens, heads, lower, upper,
     SOFTPLUS: tl.constexpr, T: tl.constexpr, HEADS: tl.constexpr,
 ):  # fmt: skip
-    """Store prefix sums of log decays; with rates, those of steps, whose lengths it stores too."""
+    """Store prefix sums of log decays; with rates, those of steps, whose lengths it stores too.
+
+    Where the index of sequences changes, the decay is one that leaves nothing of a state.
+    """
     batch, row, end = rows_of_chunk(cu_seqlens_ptr, tl.program_id(0), sequences, length, T)
     rows, head = row + tl.arange(0, T), tl.program_id(1) * HEADS + tl.arange(0, HEADS)
     inside = (rows < end)[:, None] & (head < heads)[None, :]
@@ -52,6 +58,12 @@ def log_decay_kernel(
         tl.store(weight_ptr + place, g, mask=inside)
         rate = tl.load(rate_ptr + head, mask=head < heads, other=0.0).to(tl.float32)
         g = tl.where(inside, g * rate[None, :], 0.0)
+    if seq_idx_ptr is not None:
+        at = seq_idx_ptr + batch.to(tl.int64) * length + rows
+        own = tl.load(at, mask=rows < end, other=0)
+        before = tl.load(at - 1, mask=(rows > 0) & (rows < end), other=0)
+        is_first = (rows > 0) & (rows < end) & (own != before)
+        g = tl.where(is_first[:, None], g + LOG_OF_NOTHING, g)
     tl.store(a_ptr + place, tl.cumsum(g, 0), mask=inside)
 
 
@@ -126,7 +138,7 @@ def chunk_output_kernel(
     q = load_tile(q_ptr, row, end, q_row, 0, T, D, PADDED)
     k = load_tile(k_ptr, row, end, k_row, 0, T, D, PADDED)
     products = tl.dot(q, tl.trans(k), input_precision="ieee")
-    is_causal = tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :]
+    is_causal = inside[:, None] & (tl.arange(0, T)[:, None] >= tl.arange(0, T)[None, :])
     for member in range(MEMBERS):
         head = first + member
         place = head.to(tl.int64) * tokens + own

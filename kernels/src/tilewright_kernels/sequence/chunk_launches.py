@@ -124,6 +124,22 @@ def recurrence_of(k: Any, v: Any, cu_seqlens: Any) -> Recurrence:
     )  # fmt: skip
 
 
+def check_sequences(name: str, batch: int, length: int, cu_seqlens: Any, seq_idx: Any) -> None:
+    """Check what tells sequences apart.
+
+    Raises:
+        ValueError: packed sequences are in a batch, or shapes do not fit.
+    """
+    if cu_seqlens is not None and batch != 1:
+        raise ValueError(f"{name}: the batch of packed sequences is 1, not {batch}")
+    if cu_seqlens is not None and seq_idx is not None:
+        raise ValueError(f"{name}: cu_seqlens and seq_idx both tell sequences apart: give one")
+    if seq_idx is not None and tuple(seq_idx.shape) != (batch, length):
+        raise ValueError(
+            f"{name}: seq_idx has the shape {tuple(seq_idx.shape)}, not {(batch, length)}"
+        )
+
+
 def _state_options(r: Recurrence, stages: int) -> dict[str, Any]:
     """Return the block of values of kernels that walk along sequences.
 
@@ -171,12 +187,14 @@ def _state_strides(state: Any, is_value_first: bool) -> tuple[int, int, int, int
 def launch_log_decay(
     run: Launcher, r: Recurrence, g: Any, a: Any, weight: Any = None, rate: Any = None,
     bias: Any = None, softplus: bool = False, lower: float = 0.0, upper: float = 0.0,
+    seq_idx: Any = None,
 ) -> None:  # fmt: skip
     """Store prefix sums of log decays in chunks."""
     run(
         log_decay_kernel,
         (r.chunks, tw.cdiv(r.heads, _HEADS)),
-        g, rate, bias, a, weight, r.cu_seqlens, *strides(g), r.sequences, *r.sizes, lower, upper,
+        g, rate, bias, a, weight, r.cu_seqlens, contiguous(seq_idx),
+        *strides(g), r.sequences, *r.sizes, lower, upper,
         SOFTPLUS=softplus, T=r.steps, HEADS=_HEADS,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.rows.l2_norm import l2_norm, l2_norm_reference
 from tilewright_kernels.sequence.chunk_launches import (
     Recurrence,
+    check_sequences,
     launch_decay_gradients,
     launch_log_decay,
     launch_outputs,
@@ -31,12 +32,15 @@ from tilewright_kernels.sequence.delta_rule_kernels import (
 
 
 def _steps_by_formula(
-    q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float, state: Any
+    q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float, state: Any, seq_idx: Any
 ) -> tuple[list[Any], Any]:
     """Return the rows of sequences, each of (batch, heads, dims), and the last state."""
     xp = array_api_compat.array_namespace(q)
     group, rows = v.shape[2] // k.shape[2], []
     for step in range(v.shape[1]):
+        if seq_idx is not None and step:
+            is_same = seq_idx[:, step] == seq_idx[:, step - 1]
+            state = xp.where(is_same[:, None, None, None], state, 0 * state)
         query, key = (xp.repeat(each[:, step], group, axis=1) for each in (q, k))
         state = state * xp.exp(g[:, step])[..., None, None]
         recalled = xp.sum(state * key[..., None], axis=2)
@@ -55,6 +59,7 @@ def gated_delta_rule_reference(
     scale: float | None = None,
     initial_state: Any = None,
     cu_seqlens: Any = None,
+    seq_idx: Any = None,
     output_final_state: bool = False,
     use_qk_l2norm: bool = False,
 ) -> Any:
@@ -82,7 +87,7 @@ def gated_delta_rule_reference(
     for steps, sequence in parts:
         found, state = _steps_by_formula(
             q[:, steps], k[:, steps], v[:, steps], g[:, steps], beta[:, steps], scale,
-            initial_state[sequence],
+            initial_state[sequence], seq_idx,
         )  # fmt: skip
         rows += found
         states.append(state)
@@ -92,7 +97,7 @@ def gated_delta_rule_reference(
 
 def _shapes(
     make: Any, q: Any, k: Any, v: Any, g: Any, beta: Any, initial_state: Any, cu_seqlens: Any,
-    scale: float, output_final_state: bool,
+    seq_idx: Any, scale: float, output_final_state: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     r = recurrence_of(k, v, cu_seqlens)
     dtype = "float32" if initial_state is None else initial_state.dtype
@@ -115,7 +120,8 @@ def _constants(r: Recurrence, kernel: str) -> dict[str, Any]:
 def _launch(
     run: Launcher, out: Any, final_state: Any, a: Any, inverse: Any, w: Any, u: Any, states: Any,
     q: Array, k: Array, v: Array, g: Array, beta: Array, initial_state: Array | None = None,
-    cu_seqlens: Array | None = None, scale: float = 1.0, output_final_state: bool = False,
+    cu_seqlens: Array | None = None, seq_idx: Array | None = None, scale: float = 1.0,
+    output_final_state: bool = False,
 ) -> None:  # fmt: skip
     r = recurrence_of(k, v, cu_seqlens)
     if r.is_empty and (final_state is None or 0 in final_state.shape):
@@ -128,7 +134,7 @@ def _launch(
     if not r.is_empty:
         if inverse is None:
             inverse = run.empty((r.chunks, r.heads, r.steps, r.steps), v.dtype)
-        launch_log_decay(run, r, g, a)
+        launch_log_decay(run, r, g, a, seq_idx=seq_idx)
         k, v = rows_of(k), rows_of(v)
         options = (r.sequences, *r.sizes)
         run(
@@ -239,6 +245,7 @@ def gated_delta_rule(
     scale: float | None = None,
     initial_state: Any = None,
     cu_seqlens: Any = None,
+    seq_idx: Any = None,
     output_final_state: bool = False,
     use_qk_l2norm: bool = False,
     out: Any = None,
@@ -259,6 +266,9 @@ def gated_delta_rule(
         initial_state: of shape (batch, heads, key_dim, value_dim); zeros if None.
         cu_seqlens: bounds of packed sequences, of shape (sequences + 1,) and integers from 0 to
             ``length``; ``batch`` is 1 then, and states are those of sequences.
+        seq_idx: the sequence of each step, of shape (batch, length) and integers: where it changes,
+            the state is zero before the step. The initial state is that of the first sequence of a
+            row, and the last state that of its last one.
         output_final_state: whether to return the last states, too.
         use_qk_l2norm: whether to divide queries and keys by their Euclidean norms first.
         out: the array for the rows, or two of them with final states.
@@ -274,21 +284,24 @@ def gated_delta_rule(
     Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule",
     2024.
     """
-    _check(q, k, v, g, beta, initial_state, cu_seqlens)
+    _check(q, k, v, g, beta, initial_state, cu_seqlens, seq_idx)
     if use_qk_l2norm:
         q, k = l2_norm(q), l2_norm(k)
     scale = k.shape[3] ** -0.5 if scale is None else scale
     if out is not None and not output_final_state:
         out = (out,)
     found = GATED_DELTA_RULE(
-        q, k, v, g, beta, initial_state, cu_seqlens, float(scale), output_final_state, out=out
-    )
+        q, k, v, g, beta, initial_state, cu_seqlens, seq_idx, float(scale), output_final_state,
+        out=out,
+    )  # fmt: skip
     if output_final_state:
         return found
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
-def _check(q: Any, k: Any, v: Any, g: Any, beta: Any, initial: Any, cu_seqlens: Any) -> None:
+def _check(
+    q: Any, k: Any, v: Any, g: Any, beta: Any, initial: Any, cu_seqlens: Any, seq_idx: Any
+) -> None:
     shape, keys = tuple(v.shape), tuple(k.shape)
     if len(shape) != 4 or len(keys) != 4 or keys[2] == 0 or shape[2] % keys[2]:
         raise ValueError(
@@ -296,8 +309,7 @@ def _check(q: Any, k: Any, v: Any, g: Any, beta: Any, initial: Any, cu_seqlens: 
             "key_dim) and (batch, length, heads, value_dim), with heads a multiple of key_heads"
         )
     batch, length, heads, dims = shape
-    if cu_seqlens is not None and batch != 1:
-        raise ValueError(f"gated_delta_rule: the batch of packed sequences is 1, not {batch}")
+    check_sequences("gated_delta_rule", batch, length, cu_seqlens, seq_idx)
     sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
     expected = {
         "q": (q, keys),

@@ -13,6 +13,7 @@ from tilewright_kernels.rows.shapes import contiguous
 from tilewright_kernels.rows.swiglu import SWIGLU_BACKWARD
 from tilewright_kernels.sequence.chunk_launches import (
     add_parts,
+    check_sequences,
     launch_decay_gradients,
     launch_log_decay,
     launch_outputs,
@@ -25,12 +26,15 @@ from tilewright_kernels.sequence.chunk_launches import (
 
 
 def _reference_sequence(
-    x: Any, dt: Any, A: Any, B: Any, C: Any, state: Any
+    x: Any, dt: Any, A: Any, B: Any, C: Any, state: Any, seq_idx: Any
 ) -> tuple[list[Any], Any]:
     """Return the rows of sequences, each of (batch, heads, dims), and the last state."""
     xp = array_api_compat.array_namespace(x)
     group, rows = x.shape[2] // B.shape[2], []
     for step in range(x.shape[1]):
+        if seq_idx is not None and step:
+            is_same = seq_idx[:, step] == seq_idx[:, step - 1]
+            state = xp.where(is_same[:, None, None, None], state, 0 * state)
         b, c = (xp.repeat(each[:, step], group, axis=1) for each in (B, C))
         added = (dt[:, step, :, None] * x[:, step])[..., None] * b[:, :, None, :]
         state = xp.exp(dt[:, step] * A)[..., None, None] * state + added
@@ -49,6 +53,7 @@ def ssd_reference(
     dt_bias: Any = None,
     initial_states: Any = None,
     cu_seqlens: Any = None,
+    seq_idx: Any = None,
     dt_softplus: bool = False,
     dt_min: float = 0.0,
     dt_max: float = float("inf"),
@@ -77,8 +82,9 @@ def ssd_reference(
     rows, states = [], []
     for steps, sequence in parts:
         found, state = _reference_sequence(
-            x[:, steps], dt[:, steps], A, B[:, steps], C[:, steps], initial_states[sequence]
-        )
+            x[:, steps], dt[:, steps], A, B[:, steps], C[:, steps], initial_states[sequence],
+            seq_idx,
+        )  # fmt: skip
         rows += found
         states.append(state)
     y = xp.stack(rows, axis=1) if rows else x * 0
@@ -91,8 +97,8 @@ def ssd_reference(
 
 def _shapes(
     make: Any, x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any, z: Any, dt_bias: Any,
-    initial_states: Any, cu_seqlens: Any, dt_softplus: bool, dt_min: float, dt_max: float,
-    return_final_states: bool,
+    initial_states: Any, cu_seqlens: Any, seq_idx: Any, dt_softplus: bool, dt_min: float,
+    dt_max: float, return_final_states: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     r = recurrence_of(B, x, cu_seqlens)
     dtype = "float32" if initial_states is None else initial_states.dtype
@@ -111,8 +117,8 @@ def _launch(
     run: Launcher, y: Any, final_states: Any, ungated: Any, a: Any, weight: Any, states: Any,
     x: Array, dt: Array, A: Array, B: Array, C: Array, D: Array | None = None,
     z: Array | None = None, dt_bias: Array | None = None, initial_states: Array | None = None,
-    cu_seqlens: Array | None = None, dt_softplus: bool = False, dt_min: float = 0.0,
-    dt_max: float = float("inf"), return_final_states: bool = False,
+    cu_seqlens: Array | None = None, seq_idx: Array | None = None, dt_softplus: bool = False,
+    dt_min: float = 0.0, dt_max: float = float("inf"), return_final_states: bool = False,
 ) -> None:  # fmt: skip
     r = recurrence_of(B, x, cu_seqlens)
     if r.is_empty and (final_states is None or 0 in final_states.shape):
@@ -122,7 +128,7 @@ def _launch(
     states = run.empty(r.states_shape, x.dtype) if states is None else states
     if not r.is_empty:
         A, dt_bias = contiguous(A), contiguous(dt_bias)
-        launch_log_decay(run, r, dt, a, weight, A, dt_bias, dt_softplus, dt_min, dt_max)
+        launch_log_decay(run, r, dt, a, weight, A, dt_bias, dt_softplus, dt_min, dt_max, seq_idx)
     launch_states(run, r, B, x, None, a, weight, initial_states, states, None, final_states, True)
     if not r.is_empty:
         launch_outputs(run, r, C, B, x, a, weight, states, y, skip=D, z=z, ungated=ungated)
@@ -221,6 +227,7 @@ def ssd(
     dt_bias: Any = None,
     initial_states: Any = None,
     cu_seqlens: Any = None,
+    seq_idx: Any = None,
     dt_softplus: bool = False,
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_final_states: bool = False,
@@ -240,6 +247,9 @@ def ssd(
         initial_states: of shape (batch, heads, head_dim, state_dim); zeros if None.
         cu_seqlens: bounds of packed sequences, of shape (sequences + 1,) and integers from 0 to
             ``length``; ``batch`` is 1 then, and states are those of sequences.
+        seq_idx: the sequence of each step, of shape (batch, length) and integers: where it changes,
+            the state is zero before the step. The initial state is that of the first sequence of a
+            row, and the last state that of its last one.
         dt_softplus: whether the steps are softpluses of what is given.
         dt_limit: the smallest and the largest step.
         return_final_states: whether to return the last states, too.
@@ -255,11 +265,11 @@ def ssd(
 
     Source: Dao and Gu, "Transformers are SSMs", 2024.
     """
-    _check(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens)
+    _check(x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens, seq_idx)
     if out is not None and not return_final_states:
         out = (out,)
     found = SSD(
-        x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens, dt_softplus,
+        x, dt, A, B, C, D, z, dt_bias, initial_states, cu_seqlens, seq_idx, dt_softplus,
         float(dt_limit[0]), float(dt_limit[1]), return_final_states, out=out,
     )  # fmt: skip
     if return_final_states:
@@ -269,7 +279,7 @@ def ssd(
 
 def _check(
     x: Any, dt: Any, A: Any, B: Any, C: Any, D: Any, z: Any, dt_bias: Any, initial: Any,
-    cu_seqlens: Any,
+    cu_seqlens: Any, seq_idx: Any,
 ) -> None:  # fmt: skip
     shape, state = tuple(x.shape), tuple(B.shape)
     if len(shape) != 4 or len(state) != 4 or state[2] == 0 or shape[2] % state[2]:
@@ -278,8 +288,7 @@ def _check(
             "(batch, length, groups, state_dim), with heads a multiple of groups"
         )
     batch, length, heads, dims = shape
-    if cu_seqlens is not None and batch != 1:
-        raise ValueError(f"ssd: the batch of packed sequences is 1, not {batch}")
+    check_sequences("ssd", batch, length, cu_seqlens, seq_idx)
     sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
     expected = {
         "dt": (dt, (batch, length, heads)),
