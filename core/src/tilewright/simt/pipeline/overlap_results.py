@@ -32,6 +32,7 @@ from tilewright.simt.dialect.attributes import is_made_in, part_of
 from tilewright.simt.dialect.loop_carried import terminator
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.buffers import SharedStore
 from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.ops.mbarrier import Await
 from tilewright.simt.pipeline.pipelined_loop import redirect
@@ -72,13 +73,19 @@ def overlap_results(function: Function, target: SimtTarget) -> None:
 
 
 def _matmuls(loop: For) -> list[_Matmul]:
-    """Return the matmuls of a loop; none if an operation keeps them from being written out."""
+    """Return the matmuls of a loop; none if an operation keeps them from being written out.
+
+    A matmul starts early with what its start depends on by values, and the wait for its copies. So
+    threads store nothing to shared memory that it reads, such as an operand that they convert.
+    """
     found: list[_Matmul] = []
     awaited: Await | None = None
     for operation in loop.body:
-        if isinstance(operation, Barrier) or operation.regions:
+        if isinstance(operation, Barrier | SharedStore) or operation.regions:
             return []
         if isinstance(operation, Await):
+            if awaited is not None:
+                return []
             awaited = operation
         if isinstance(operation, DotStart):
             tile, token = operation.results
@@ -90,6 +97,7 @@ def _matmuls(loop: For) -> list[_Matmul]:
             if awaited is None or len(waits) != 1:
                 return []
             found.append(_Matmul(awaited, operation, waits[0]))
+            awaited = None
     return found
 
 

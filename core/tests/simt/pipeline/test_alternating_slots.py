@@ -1,0 +1,90 @@
+"""Matmuls of loops whose operands threads convert and stage in shared memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matmul_kernels import BK, BM, BN, MODES, build, operations
+
+import tilewright.language as tl
+from tilewright.ir import Module
+from tilewright.language.definitions.callable import device_function
+from tilewright.simt import emulator
+from tilewright.simt.emulator import EmulatedDescriptor
+from tilewright.testing.toy_targets import BulkTarget
+
+SIZES = [(BM, BN, blocks * BK - odd) for blocks, odd in ((0, 0), (1, 3), (2, 0), (3, 0), (9, 1))]
+
+
+@device_function
+def converted(
+    a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PARTS: tl.constexpr,
+    SCALED: tl.constexpr,
+):  # fmt: skip
+    """Multiply by integers, which are doubled and converted; ``SCALED``: use each result."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=PARTS):
+        x = a.load([row, k])
+        y = (b.load([k, column]) * 2).to(tl.float32)
+        if SCALED:
+            total += tl.dot(x, y) * 0.5
+        else:
+            total = tl.dot(x, y, total)
+    rows, columns = row + tl.arange(0, BM), column + tl.arange(0, BN)
+    tl.store(
+        out + rows[:, None] * N + columns[None, :],
+        total,
+        mask=(rows[:, None] < M) & (columns[None, :] < N),
+    )
+
+
+def run(
+    size: tuple[int, int, int], stages: int, completion: str, *, parts: bool, scaled: bool
+) -> Module:
+    m, n, k = size
+    rng = np.random.default_rng(k)
+    a = rng.integers(-3, 4, (m, k)).astype(np.float32)
+    b = rng.integers(-3, 4, (k, n)).astype(np.int32)
+    out = np.full((m, n), np.nan, np.float32)
+    module = build(
+        converted,
+        {
+            "a": f"tensordesc<fp32[{BM},{BK}]>",
+            "b": f"tensordesc<i32[{BK},{BN}]>",
+            "out": "*fp32",
+            **dict.fromkeys("MNK", "i32"),
+        },
+        BM=BM,
+        BN=BN,
+        BK=BK,
+        PARTS=parts,
+        SCALED=scaled,
+    )
+    emulator.run(
+        module,
+        [
+            *(EmulatedDescriptor(x if x.size else np.zeros((1, 1), x.dtype)) for x in (a, b)),
+            *(out, m, n, k),
+        ],
+        (-(-m // BM), -(-n // BN), 1),
+        num_warps=2,
+        target=BulkTarget(8),
+        num_stages=stages,
+        completion=completion,
+    )
+    np.testing.assert_array_equal(out, a @ b.astype(np.float32) * (1 if scaled else 2))
+    return module
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_results_of_staged_operands_are_waited_for(
+    size: tuple[int, int, int], parts: bool, completion: str
+) -> None:
+    """A matmul does not start before its operand is stored, which a barrier follows."""
+    module = run(size, 3, completion, parts=parts, scaled=True)
+    (start,) = operations(module, "simt.dot_start")
+    following = start.next
+    assert following is not None and start.results[1] in following.operands
