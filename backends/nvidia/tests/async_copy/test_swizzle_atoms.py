@@ -71,6 +71,8 @@ def test_slabs_are_as_wide_as_the_tile() -> None:
         ((4, 8, 32), F32, SwizzleAtoms(2, 128)),
         ((1024,), F32, SwizzleAtoms(0, 0)),
         ((32,), F32, SwizzleAtoms(0, 0)),
+        ((1, 512), F32, SwizzleAtoms(1, 0)),
+        ((1, 1, 64), F16, SwizzleAtoms(2, 0)),
         ((16, 512), F16, SwizzleAtoms(1, 0)),
         ((2, 2, 4, 8, 16), F64, SwizzleAtoms(4, 0)),
     ],
@@ -109,6 +111,7 @@ def test_what_the_engine_cannot_fill_is_refused() -> None:
     assert (
         boxes(SharedLayout.row_major((8, 8)), F16) is None
     )  # slots of 128 bytes: a ring's would not be aligned for every swizzle
-    assert boxes(SharedLayout.row_major((32,)), F16) is None  # a vector of 64 bytes
+    for shape in ((32,), (1, 32)):
+        assert boxes(SharedLayout.row_major(shape), F16) is None  # a vector of 64 bytes
     assert boxes(SharedLayout.row_major((512, 4)), F16) is None  # rows of 8 bytes
     assert boxes(SharedLayout.row_major((2, 2, 2, 2, 2, 64)), F16) is None  # six axes

@@ -134,7 +134,8 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
     ):
         return None
     # vectors have no swizzle, for which a stage of a buffer would have to be aligned
-    if math.prod(shape) * size % (SLOT_ALIGNMENT if len(shape) > 1 else _ROWS_ALIGNMENT):
+    is_vector = shape[-1] == math.prod(shape)
+    if math.prod(shape) * size % (_ROWS_ALIGNMENT if is_vector else SLOT_ALIGNMENT):
         return None
     if parts > 1:
         if len(shape) < 2 or shape[0] % parts or _part_bytes(shared, element, parts) is None:

@@ -134,7 +134,9 @@ class PipelinedLoop:
         type_ = load.results[0].type
         assert isinstance(type_, TileType)
         buffer = BufferType(self.slots, type_.shape, type_.element, shared_layout(load))
-        alignment = OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16
+        mechanism = self.target.async_copy.mechanism(load.attributes[BY])
+        minimum = OPERAND_ALIGNMENT if buffer.tile_bytes >= OPERAND_ALIGNMENT else 16
+        alignment = max(mechanism.alignment, minimum)
         return self.create(builder, "simt.buffer", result=buffer, alignment=alignment).results[0]
 
     def places(self, builder: Builder, buffers: Sequence[Value], which: Value) -> list[Value]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.memory import DescriptorLoad, Load
 from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.simt.analysis.divergence import Divergence
 from tilewright.simt.analysis.iteration_slices import slice_of
@@ -17,7 +17,7 @@ from tilewright.simt.dialect.pipeline_attributes import BY, Ahead, deselect, for
 from tilewright.simt.passes.sink_conversions import sink_conversions
 from tilewright.simt.pipeline.modulo_expander import kind_of
 from tilewright.simt.pipeline.shared_memory_budget import slot_bytes
-from tilewright.simt.target.copy_mechanism import GROUPS, THROUGH_REGISTERS, CopyMechanism
+from tilewright.simt.target.copy_mechanism import BARRIER, GROUPS, THROUGH_REGISTERS, CopyMechanism
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Bytes that the loads of matmuls have at least, by those of another load that is prefetched, too.
@@ -47,29 +47,31 @@ def select(function: Function, target: SimtTarget, options: Mapping[str, Any]) -
 def _select_beside(loop: For, target: SimtTarget, axes: Mapping[Value, AxisInfo]) -> None:
     """Annotate small loads beside those that feed matmuls, such as of scales of the results.
 
-    They are copied in the same commit groups as the others. Where copies complete at mbarriers,
-    threads prefetch such loads for themselves
+    Their copies complete with those of the others: in the same commit groups, or at the same
+    mbarriers, which count the bytes of blocks of descriptors. Other loads beside copies that
+    complete at mbarriers are prefetched by each thread for itself
     (:mod:`tilewright.simt.pipeline.prefetch_beside_matmuls`).
     """
 
-    def is_by_groups(attributes: Mapping[str, Any]) -> bool:
-        return target.async_copy.mechanism(attributes[BY]).completes == GROUPS
+    def completes(attributes: Mapping[str, Any]) -> str:
+        return target.async_copy.mechanism(attributes[BY]).completes
 
     before = selected(loop)
-    if not before or not all(is_by_groups(load.attributes) for load in before):
+    kinds = {completes(load.attributes) for load in before}
+    if kinds not in ({GROUPS}, {BARRIER}):
         return
     room = sum(map(slot_bytes, before)) // _BESIDE
     part = slice_of(loop.body, before, target)
     indices = set() if part is None else {one.operation for one in part.operations}
     for load in loop.body:
         if (
-            isinstance(load, Load)
+            isinstance(load, Ahead)
             and load not in before
             and load not in indices
-            and is_copyable(load)
+            and (isinstance(load, DescriptorLoad) or is_copyable(load))
         ):
             found = _choose(load, loop, target, axes)
-            if found is not None and is_by_groups(found):
+            if found is not None and completes(found) in kinds:
                 load.attributes.update(found)
                 if slot_bytes(load) > room:
                     deselect(load)

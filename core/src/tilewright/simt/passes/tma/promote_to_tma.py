@@ -12,11 +12,13 @@ as if the kernel had a descriptor argument. The pass hoists device-side descript
 values in the same way. The requirements of the target's copies must be known to hold:
 :meth:`.SimtTarget.reaches`. The pass promotes all profitable loads of a loop or none, because
 copies with different completion mechanisms cannot be combined. A remark at the loop says why loads
-are not promoted.
+are not promoted. Small loads beside them, such as of scales, then arrive with the same mbarrier
+where they can be promoted, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -133,22 +135,53 @@ def _bytes(load: Operation) -> int:
 def _raised_in(
     loop: For, target: SimtTarget, affine: Affine, written: frozenset[Value] | None
 ) -> list[tuple[Load, AccessedTensor]]:
-    """The loads of a loop that are raised, which are all or none."""
+    """The loads of a loop that are raised: all large ones that feed matmuls or none, and then each
+    of the others that can be."""
     feeding = feeding_matmuls(loop.body, _DOT)
     if 2 * sum(map(_bytes, feeding)) > target.resources.shared_memory:
         return []
     most = max(map(_bytes, feeding), default=0)
     found: list[tuple[Load, AccessedTensor]] = []
     ratio = target.costs.thresholds.promoted_ratio
-    for load in [
-        load for load in feeding if isinstance(load, Load) and _bytes(load) * ratio >= most
-    ]:
+    large = [load for load in feeding if _bytes(load) * ratio >= most]
+    for load in large:
+        if not isinstance(load, Load):
+            continue
         try:
             found.append((load, _raised(load, target, affine, written)))
         except NotRaisedError as why:
             note(loop, f"loads are not raised to TMA copies, for that at {load.location}: {why}")
             return []
+    if not large:
+        return []
+    for beside in loop.body:
+        if (
+            isinstance(beside, Load)
+            and beside not in large
+            and isinstance(beside.result.type, TileType)
+            and _bytes(beside) * ratio <= sum(map(_bytes, feeding))
+        ):
+            with contextlib.suppress(NotRaisedError):
+                tensor = _raised(beside, target, affine, written)
+                if all(_is_separable(axis.start, affine) for axis in tensor.axes):
+                    found.append((beside, tensor))
     return found
+
+
+def _is_separable(place: Polynomial, affine: Affine) -> bool:
+    """Return whether a producer warp can compute a block's offset: from arguments, the program's
+    number and loop counters."""
+    for number in place.unknowns():
+        atom = affine.atom(number)
+        if atom.kind == "value":
+            (value,) = atom.of
+            if value.owner is not affine.function.body:
+                return False
+        elif any(
+            isinstance(part, Polynomial) and not _is_separable(part, affine) for part in atom.of
+        ):
+            return False
+    return True
 
 
 def _raised(
