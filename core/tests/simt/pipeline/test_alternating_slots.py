@@ -1,4 +1,4 @@
-"""Matmuls of loops whose operands threads convert and stage in shared memory."""
+"""Operands that threads convert and stage while the previous iteration's matmul is in flight."""
 
 from __future__ import annotations
 
@@ -75,6 +75,27 @@ def run(
     )
     np.testing.assert_array_equal(out, a @ b.astype(np.float32) * (1 if scaled else 2))
     return module
+
+
+@pytest.mark.each_value
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("size", [*SIZES, (19, 11, 6 * BK)], ids=str)
+def test_conversions_overlap_with_the_previous_matmul(
+    size: tuple[int, int, int], stages: int, parts: bool, completion: str
+) -> None:
+    module = run(size, stages, completion, parts=parts, scaled=False)
+    (start,) = operations(module, "simt.dot_start")
+    assert start.parent is not None
+    names = [operation.name for operation in start.parent]
+    at = names.index("simt.dot_start")
+    assert names.count("simt.store") == 1 and names.count("barrier") == 2
+    assert names.index("simt.store") < at < names.index("simt.wait")
+    slot = start.operands[1].definition
+    assert slot is not None and slot.operands[0].type.count == 2
+    (wait,) = (one for one in start.parent if one.name == "simt.wait")
+    assert start.results[1] not in wait.operands, "the wait is for the previous iteration's matmul"
 
 
 @pytest.mark.parametrize("completion", MODES)

@@ -33,6 +33,9 @@ FORM: Final = "simt.form"
 STEPS: Final = "simt.steps"
 #: Of a matmul: its wait is deferred to the first matmul of the next iteration.
 DEFERRED_WAIT: Final = "simt.deferred_wait"
+#: Of a matmul in a loop: it is in flight until the next iteration has started its own, so that what
+#: threads stage for it in each iteration alternates between two slots.
+ALTERNATES: Final = "simt.alternates"
 
 EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 

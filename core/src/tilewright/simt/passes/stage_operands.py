@@ -1,4 +1,15 @@
-"""Staging of matmul operands in shared memory, where the matmul's plan reads them."""
+"""Staging of matmul operands in shared memory, where the matmul's plan reads them.
+
+An operand that each iteration of a loop stages for a matmul which is in flight until the next
+iteration (:mod:`tilewright.simt.pipeline.defer_matmul_wait`) alternates between two slots:
+
+    for each iteration i:
+        ... compute the operand, while matmul i-1 is in flight
+        barrier: all threads have waited for matmul i-2
+        store the operand to slot i mod 2
+        barrier
+        start matmul i, which reads slot i mod 2; wait for matmul i-1
+"""
 
 from __future__ import annotations
 
@@ -6,7 +17,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Operation, Value
-from tilewright.ir.ops.control import If
+from tilewright.ir.ops.control import For, If
 from tilewright.ir.types import I32, TileType
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of, warps_of
@@ -14,10 +25,12 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, operations_of_program
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.buffers import Convert, SharedLoad
 from tilewright.simt.dialect.ops.dot import Multiplication, PlannedDot
+from tilewright.simt.dialect.pipeline_attributes import ALTERNATES
 from tilewright.simt.dialect.types import BufferType, SlotType
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.layouts.swizzle import shared_between, transactions
 from tilewright.simt.passes.shared_moves import moving_layout
+from tilewright.simt.passes.ssa_repair import carry_in_for, yield_more
 from tilewright.simt.target.matmul_plan import OPERAND_ALIGNMENT, REGISTERS, MatmulPlan
 from tilewright.simt.target.plan_selection import plan_of
 from tilewright.simt.target.simt_target import SimtTarget
@@ -46,7 +59,12 @@ def stage_operands(function: Function, target: SimtTarget) -> None:
                     reads.setdefault((operand, shared), []).append(_Read(operation, position))
     for (operand, shared), found in reads.items():
         _move_well(operand, shared, target)
-        slot = staged(_place_before([read.matmul for read in found], operand), operand, shared)
+        place = _place_before([read.matmul for read in found], operand)
+        loop = place.parent.owner if place.parent is not None else None
+        if any(ALTERNATES in read.matmul.attributes for read in found) and isinstance(loop, For):
+            slot = _staged_alternately(loop, place, operand, shared)
+        else:
+            slot = staged(place, operand, shared)
         for read in found:
             read.matmul.set_operand(read.position, slot)
 
@@ -128,16 +146,35 @@ def _move_well(operand: Value, shared: SharedLayout, target: SimtTarget) -> None
 def staged(place: Operation, operand: Value, shared: SharedLayout) -> Value:
     """Store an operand to shared memory before an operation."""
     builder = Builder.at(place)
-    assert isinstance(operand.type, TileType)
-    type_ = BufferType(1, operand.type.shape, operand.type.element, shared)
-    buffer = builder.create(
-        SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)
-    ).results[0]
-    slot = builder.create(
-        SIMT_TABLE["simt.slot"], [[buffer], [builder.constant(value=0, result=I32)]], {}
-    ).results[0]
+    buffer = _buffer(builder, 1, operand, shared)
+    slot = _slot(builder, buffer, builder.constant(value=0, result=I32))
     builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {})
     return slot
+
+
+def _staged_alternately(loop: For, place: Operation, operand: Value, shared: SharedLayout) -> Value:
+    """Store an operand to one of two slots in each iteration of a loop, before an operation."""
+    before, builder = Builder.at(loop), Builder.at(place)
+    buffer = _buffer(before, 2, operand, shared)
+    which = carry_in_for(loop, before.constant(value=0, result=I32))
+    slot = _slot(builder, buffer, which)
+    builder.barrier()
+    builder.create(SIMT_TABLE["simt.store"], [[slot], [operand]], {"ordered": True})
+    builder.barrier()
+    yield_more(loop.body, [builder.xor(which, builder.constant(value=1, result=I32))])
+    return slot
+
+
+def _buffer(builder: Builder, count: int, operand: Value, shared: SharedLayout) -> Value:
+    assert isinstance(operand.type, TileType)
+    type_ = BufferType(count, operand.type.shape, operand.type.element, shared)
+    return builder.create(
+        SIMT_TABLE["simt.buffer"], [], {"alignment": OPERAND_ALIGNMENT}, (type_,)
+    ).results[0]
+
+
+def _slot(builder: Builder, buffer: Value, which: Value) -> Value:
+    return builder.create(SIMT_TABLE["simt.slot"], [[buffer], [which]], {}).results[0]
 
 
 def _place_before(matmuls: list[Operation], operand: Value) -> Operation:

@@ -18,7 +18,7 @@ from tilewright.simt.analysis.shared_views import renames
 from tilewright.simt.dialect.attributes import is_made_in
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.dot import PlannedDot
-from tilewright.simt.dialect.pipeline_attributes import DEFERRED_WAIT
+from tilewright.simt.dialect.pipeline_attributes import ALTERNATES, DEFERRED_WAIT
 from tilewright.simt.dialect.types import MATMULS
 from tilewright.simt.passes.allocate_tensor_memory import accumulated
 from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop, redirect
@@ -41,14 +41,15 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
 
     It is the loop's only asynchronous matmul and only adds to an accumulator that nothing else in
     the loop reads. No operand is overwritten before the next iteration's wait: none is in
-    registers, and none is staged in shared memory in each iteration. The loop's loads are read from
-    their slots.
+    registers, and one that threads stage in shared memory in each iteration alternates between two
+    slots (:mod:`tilewright.simt.passes.stage_operands`). The loop's loads are read from their
+    slots.
     """
     matmuls = _asynchronous(loop, target)
     if len(matmuls) != 1:
         return None
     (matmul,) = matmuls
-    if held_by(matmul, target) or _reads_what_is_staged(matmul, loop, target):
+    if held_by(matmul, target):
         return None
     index = accumulated(matmul)
     return None if index is None else Accumulation(matmul, index)
@@ -147,6 +148,7 @@ def defer_wait(loop: PipelinedLoop) -> Deferred | None:
 
 def _overlap(loop: PipelinedLoop, found: Accumulation) -> Deferred:
     """Wait for the previous iteration's matmul right after the start of this one."""
+    found.matmul.attributes[ALTERNATES] = True
     tile, token = start_matmul(found.matmul)
     earlier = loop.carry(_no_matmul(loop.before))
     wait_for(Builder.at(found.matmul), [earlier], [])

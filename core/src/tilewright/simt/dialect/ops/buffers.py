@@ -133,5 +133,7 @@ class SharedStore(Operation):
     slot = fields.SLOT
     x = SingleOperand()
     ordered = TypedAttribute[bool](
-        f"{fields.ORDERED.meaning}, and nothing behind it in its region reads what it writes", False
+        f"{fields.ORDERED.meaning}, and nothing behind it in its region reads what it writes "
+        "without a barrier between",
+        False,
     )
