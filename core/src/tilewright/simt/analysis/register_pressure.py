@@ -38,7 +38,12 @@ def hot_peak_words(function: Function) -> int:
     Code generation fuses chains of elementwise operations and their stores element by element: a
     tile within such a chain takes no registers.
     """
-    return _HotPressure().region(function.body)
+    return hot_peak_words_in(function.body)
+
+
+def hot_peak_words_in(region: Region) -> int:
+    """Return the same maximum within a region; tiles defined outside of it do not count."""
+    return _HotPressure().region(region)
 
 
 def words_of(tile: Value) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import TileType
+from tilewright.simt.analysis.register_pressure import hot_peak_words_in
 from tilewright.simt.analysis.shared_views import View, views_of
 from tilewright.simt.dialect.attributes import part_of
 from tilewright.simt.dialect.ops import buffers as ops
@@ -33,16 +34,29 @@ def read_slots(loop: PipelinedLoop, slots: Sequence[Value]) -> None:
                 elif isinstance(user, MULTIPLYING) and view.value is not result:
                     _read_at(loop, user, view.value, slot, view, load, only=user)
         if result.uses:
-            place = _first_reader(loop, result) if part_of(loop.loop) is not None else load
-            _read_at(loop, place, result, slot, next(views_of(result)), load)
+            reader = _first_reader(loop, result)
+            read = _read_at(loop, load, result, slot, next(views_of(result)), load)
+            if read is not None:
+                _shorten(loop, read, reader)
+
+
+def _shorten(loop: PipelinedLoop, read: Operation, reader: Operation) -> None:
+    """Move the read of a slot from its load to its first reader if registers are short.
+
+    Where the load stood, often at the top of an iteration, the read overlaps with the first
+    matmuls, but the tile takes registers until it is read. Only a warp-specialized loop, which
+    releases its slots at the end of an iteration, may read them later.
+    """
+    part = part_of(loop.loop)
+    if part is None:
+        return
+    registers = part.registers or loop.target.resources.registers
+    if hot_peak_words_in(loop.body) > registers:
+        read.move_before(reader)
 
 
 def _first_reader(loop: PipelinedLoop, value: Value) -> Operation:
-    """Return the first operation of the loop's body that reads a value, or contains its reader.
-
-    A tile that is loaded from its slot there takes no registers before. A warp-specialized loop
-    releases its slots at the end of an iteration.
-    """
+    """Return the first operation of the loop's body that reads a value, or contains its reader."""
     readers = set(value.uses)
     return next(
         operation
@@ -64,10 +78,11 @@ def _read_at(
     view: View,
     load: Ahead,
     only: Operation | None = None,
-) -> None:
+) -> Operation | None:
     """Replace ``value`` by reads of a slot.
 
-    Matmuls read the slot, other readers a tile that is loaded before ``place``.
+    Matmuls read the slot, other readers a tile that is loaded before ``place``. Return that load,
+    if there is one.
     """
     for matmul in [only] if only is not None else list(value.uses):
         if not isinstance(matmul, Multiplication) or matmul.parent is not loop.body:
@@ -82,14 +97,16 @@ def _read_at(
     if only is not None and value in only.operands:
         readers = [only]
     if not readers:
-        return
+        return None
     builder = Builder.at(place)
-    found = loop.create(builder, "simt.load", [_view(loop, builder, slot, view, load)]).results[0]
+    read = loop.create(builder, "simt.load", [_view(loop, builder, slot, view, load)])
+    (found,) = read.results
     found.layout = value.layout
     if only is None:
         value.replace_all_uses(found)
-        return
-    redirect([only], value, found)
+    else:
+        redirect([only], value, found)
+    return read
 
 
 def same_view(
