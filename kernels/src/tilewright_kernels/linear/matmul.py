@@ -35,6 +35,8 @@ from tilewright_kernels.operations.array_functions import evaluated
 from tilewright_kernels.operations.devices import device_of
 
 _GROUP_M = 8
+#: Elements of 16 bits that TMA stores at once.
+_EIGHT = 8
 _INT32 = 1 << 31
 
 
@@ -305,6 +307,7 @@ def launch_persistent(
         PROGRAMS=programs,
         A_IS_TRANSPOSED=bool(is_transposed_in_memory(a)),
         B_IS_TRANSPOSED=bool(is_transposed_in_memory(b)),
+        DIVISOR_N=_EIGHT if n % _EIGHT == 0 else 1,
         **constants,
         **blocks.options,
     )

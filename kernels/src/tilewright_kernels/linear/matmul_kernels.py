@@ -117,13 +117,15 @@ def persistent_matmul_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MORE_N: tl.constexpr, BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr, PROGRAMS: tl.constexpr, A_IS_TRANSPOSED: tl.constexpr,
     B_IS_TRANSPOSED: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
-    ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr,
+    ACTIVATION: tl.constexpr, EPILOGUE: tl.constexpr, DIVISOR_N: tl.constexpr = 1,
 ):  # fmt: skip
     """Compute blocks of a result with ``PROGRAMS`` programs, through descriptors.
 
     A block has ``BLOCK_N + MORE_N`` columns, in two accumulators where there are more. A transposed
-    operand is one whose memory is [K, M], or [N, K].
+    operand is one whose memory is [K, M], or [N, K]. ``DIVISOR_N`` divides N: TMA stores rows of
+    multiples of 16 bytes.
     """
+    N = tl.multiple_of(N, DIVISOR_N)
     WIDTH: tl.constexpr = BLOCK_N + MORE_N
     STORED_N: tl.constexpr = MORE_N if MORE_N > 0 else BLOCK_N
     if A_IS_TRANSPOSED:
