@@ -50,11 +50,17 @@ def unpack_words(packed, zero, BITS: tl.constexpr, GRANULE: tl.constexpr, TYPE: 
 
 @tw.jit
 def load_granules(ptr, rows, k, N, K, stride_n, stride_g, GROUP: tl.constexpr):
-    """Load the scales or zeros [rows, k] of the groups at k; zeros beyond N and K, or None."""
+    """Load the scales or zeros [rows, k] of the groups at k; zeros beyond N and K, or None.
+
+    The first k is less than K.
+    """
     if ptr is None:
         return None
     places = rows.to(tl.int64)[:, None] * stride_n + (k // GROUP)[None, :] * stride_g
-    return tl.load(ptr + places, mask=(rows < N)[:, None] & (k < K)[None, :], other=0.0)
+    inside = (rows < N)[:, None]
+    if k.shape[0] > 1:
+        inside = inside & (k < K)[None, :]
+    return tl.load(ptr + places, mask=inside, other=0.0)
 
 
 @tw.jit
