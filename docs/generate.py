@@ -2,9 +2,10 @@
 
 An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables, and
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
-``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages``
-show measurements. Tutorials are notebooks, too. Moved pages leave redirects (``redirects``), and
-``search_words`` are what readers search for."""
+``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages`` show
+measurements. Pages of ``reference/library`` have the kernel library's docstrings. Tutorials are
+notebooks, too. Moved pages leave redirects (``redirects``), and ``search_words`` are what readers
+search for."""
 
 from __future__ import annotations
 
@@ -185,10 +186,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Add tags for searches, and below a tutorial's title a link to its notebook."""
+    """Add tags for searches, what comments name, and a tutorial's link to its notebook."""
     with _modules_beside_this():
+        from reference_pages import library
         from search_words import add_tags
     add_tags(page)
+    if page.file.src_uri.startswith("reference/library/"):
+        return library.filled(markdown)
     if not _is_tutorial(page.file):
         return markdown
     title, _, rest = markdown.partition("\n")
