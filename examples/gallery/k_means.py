@@ -15,37 +15,31 @@ import tilewright.language as tl
 
 @tw.jit
 def assign_kernel(
-    points_ptr, centers_ptr, nearest_ptr, sums_ptr, n,
-    CENTERS: tl.constexpr, DIMS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    rows, dims = (
-        tl.program_id(0) * BLOCK + tl.arange(0, BLOCK),
-        tl.arange(0, DIMS),
-    )
-    numbers = tl.arange(0, CENTERS)
+    points_ptr,
+    centers_ptr,
+    nearest_ptr,
+    sums_ptr,
+    n,
+    CENTERS: tl.constexpr,
+    DIMS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    dims, numbers = tl.arange(0, DIMS), tl.arange(0, CENTERS)
     inside = rows < n
-    points = tl.load(
-        points_ptr + rows[:, None] * DIMS + dims,
-        mask=inside[:, None],
-        other=0.0,
-    )
+    at = points_ptr + rows[:, None] * DIMS + dims
+    points = tl.load(at, mask=inside[:, None], other=0.0)
     centers = tl.load(centers_ptr + numbers[:, None] * DIMS + dims)
-    distance = tl.sum(centers * centers, axis=1)[None, :] - 2 * tl.dot(
-        points, centers.T
-    )
+    squares = tl.sum(centers * centers, axis=1)
+    distance = squares[None, :] - 2 * tl.dot(points, centers.T)
     nearest = tl.argmin(distance, axis=1)
     tl.store(nearest_ptr + rows, nearest, mask=inside)
-    joins = ((nearest[:, None] == numbers[None, :]) & inside[:, None]).to(
-        tl.float32
-    )
-    points = tl.where(
-        dims == DIMS - 1, 1.0, points
-    )  # the last sum counts the points
-    at = (
-        tl.program_id(0) * CENTERS * DIMS
-        + numbers[:, None] * DIMS
-        + dims[None, :]
-    )
+    joins = (nearest[:, None] == numbers[None, :]) & inside[:, None]
+    # The last sum counts the points.
+    points = tl.where(dims == DIMS - 1, 1.0, points)
+    first = tl.program_id(0) * CENTERS * DIMS
+    at = first + numbers[:, None] * DIMS + dims[None, :]
+    joins = joins.to(tl.float32)
     tl.store(sums_ptr + at, tl.dot(joins.T, points))
 
 
