@@ -4,8 +4,8 @@ An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables,
 ``reference/derivatives.md`` is the table of derivatives; see ``reference_pages`` for other pages,
 ``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages`` show
 measurements. Pages of ``reference/library`` have the kernel library's docstrings. Tutorials are
-notebooks, too. Moved pages leave redirects (``redirects``), and ``search_words`` are what readers
-search for."""
+notebooks, too, and have charts of ``tutorial_pages``. Moved pages leave redirects (``redirects``),
+and ``search_words`` are what readers search for."""
 
 from __future__ import annotations
 
@@ -169,17 +169,21 @@ def on_files(files: Any, config: Any) -> Any:
         from redirects import files as redirect_files
         from reference_pages.pages import pages
         from results_pages import results
+        from tutorial_pages import figures
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
     files.append(File.generated(config, "reference/simt.md", content=simt_page()))
     files.append(File.generated(config, "reference/derivatives.md", content=derivatives_page()))
     for path, text in pages().items():
         files.append(File.generated(config, f"reference/{path}", content=text))
     contents: dict[str, str | bytes] = {**pictures(), **gallery.files(), **results.files()}
+    contents |= figures.files()
     contents |= redirect_files()
     contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     for file in list(files):
         if _is_tutorial(file):
-            contents[_notebook_of(file)] = notebook(Path(file.abs_src_path).read_text())
+            contents[_notebook_of(file)] = notebook(
+                figures.filled(Path(file.abs_src_path).read_text())
+            )
     for path, content in contents.items():
         files.append(File.generated(config, path, content=content))
     return files
@@ -190,12 +194,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     with _modules_beside_this():
         from reference_pages import library
         from search_words import add_tags
+        from tutorial_pages import figures
     add_tags(page)
     if page.file.src_uri.startswith("reference/library/"):
         return library.filled(markdown)
     if not _is_tutorial(page.file):
         return markdown
-    title, _, rest = markdown.partition("\n")
+    title, _, rest = figures.filled(markdown).partition("\n")
     name = _notebook_of(page.file).rpartition("/")[2]
     return f"{title}\n\n[Download as a notebook]({name}){{ .notebook download }}\n{rest}"
 

@@ -39,7 +39,7 @@ WORDS = {
     "tutorials/gradients.md": ("autograd", "backward"),
     "tutorials/grouped_gemm.md": ("MoE",),
     "tutorials/layer_norm.md": ("layer norm",),
-    "tutorials/matmul.md": ("GEMM", "matmul", "matrix multiplication"),
+    "tutorials/matmul.md": ("GEMM", "matmul", "matrix multiplication", "persistent kernel"),
     "tutorials/quantized_weights.md": ("int4", "quantization"),
     "tutorials/softmax.md": ("softmax",),
     "vendors/conformance.md": ("conformance",),

@@ -49,10 +49,13 @@ class Drawing:
             f'fill="{color}" font-family="{family}">{escape(text)}</text>'
         )
 
-    def line(self, x: float, y: float, to_x: float, to_y: float, *, color: str = INK) -> None:
+    def line(
+        self, x: float, y: float, to_x: float, to_y: float, *, color: str = INK, width: float = 1
+    ) -> None:
         """Draw a line."""
         self._parts.append(
-            f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{color}"/>'
+            f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" stroke="{color}" '
+            f'stroke-width="{width:g}"/>'
         )
 
     def cell(
