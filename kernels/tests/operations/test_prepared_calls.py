@@ -6,6 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
+import tilewright as tw
+import tilewright.language as tl
 import tilewright_kernels as tk
 from tilewright_kernels.linear.matmul import MATMUL
 from tilewright_kernels.operations.block_rules import RULES, trying
@@ -115,6 +117,43 @@ def test_scratch_memory_is_allocated_anew(monkeypatch):
         torch.testing.assert_close(
             tk.matmul(a, b), (a.double() @ b.double()).float(), rtol=1e-4, atol=1e-4
         )
+
+
+@tw.jit
+def scaled(x, rows, columns, M, N, scale_ptr):
+    return x * tl.load(scale_ptr + rows, mask=rows < M, other=0.0)[:, None]
+
+
+@tw.jit
+def shifted(x, rows, columns, M, N, scale_ptr):
+    return x + tl.load(scale_ptr + rows, mask=rows < M, other=0.0)[:, None]
+
+
+@pytest.mark.parametrize("framework", ["numpy", "torch"])
+def test_each_epilogue_is_a_kind_whose_calls_are_repeated(monkeypatch, framework):
+    launched = []
+    epilogues = {
+        tk.Epilogue(scaled): lambda c, s: c * s[:, None],
+        tk.Epilogue(scaled, 16): lambda c, s: c * s[:, None],
+        shifted: lambda c, s: c + s[:, None],
+    }
+    for function in (scaled, shifted):
+        operation = MATMUL.specialized(activation=None, epilogue=function)
+
+        def launch(*arguments, function=operation.launch):
+            launched.append(arguments)
+            return function(*arguments)
+
+        monkeypatch.setattr(operation, "launch", launch)
+    tk.matmul(tensor(2, 2), tensor(2, 2))  # PyTorch's types are known from the first call on
+    for _ in range(3):
+        for epilogue, formula in epilogues.items():
+            given = tensor(8, 16), tensor(16, 32), tensor(8)
+            expected = formula(given[0] @ given[1], given[2])
+            a, b, scale = given if framework == "torch" else [each.numpy() for each in given]
+            found = torch.as_tensor(tk.matmul(a, b, epilogue=epilogue, arrays=(scale,)))
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert len(launched) == len(epilogues)
 
 
 def test_gradients_follow_calls_without_them(launched):

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.runtime.arguments.array_protocols import numpy_address
+
 
 class Framework(Protocol):
     """Memory of a framework."""
@@ -107,7 +109,7 @@ class NumPyFramework:
 
     def address(self, array: Any) -> int:
         """Return the address of the first element."""
-        return int(array.__array_interface__["data"][0])
+        return numpy_address(array)
 
     def mark_changed(self, arrays: Sequence[Any]) -> None:
         """Do nothing: NumPy does not track changes."""
@@ -238,7 +240,7 @@ NUMPY, TORCH, JAX = NumPyFramework(), TorchFramework(), JaxFramework()
 
 
 def _numpy_signature(array: Any) -> tuple[Any, ...]:
-    return array.shape, array.strides, array.dtype, array.__array_interface__["data"][0]
+    return array.shape, array.strides, array.dtype, numpy_address(array)
 
 
 def _torch_signature(array: Any) -> tuple[Any, ...]:

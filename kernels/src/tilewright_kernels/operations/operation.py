@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -93,7 +94,8 @@ class Operation:
         )
         self._count = len(self.parameters)
         self.array_positions = self._positions(lambda each: each.kind in (Array, Arrays))
-        self._others = self._positions(lambda each: each.kind not in (Array, Arrays))
+        self._arrays_of = _getter(self.array_positions)
+        self._others_of = _getter(self._positions(lambda each: each.kind not in (Array, Arrays)))
         self.prepared = PreparedCalls()
         self._functions = self._positions(lambda each: each.kind is Function)
         self._no_functions = self._positions(lambda each: each.kind is not Function)
@@ -318,11 +320,10 @@ class Operation:
             or is_trying()
         ):
             return None
-        arrays = [arguments[each] for each in self.array_positions]
+        arrays = self._arrays_of(arguments)
         if out is not None:
-            arrays += out if isinstance(out, (tuple, list)) else (out,)
-        others = (with_residuals, *[arguments[each] for each in self._others])
-        key = call_key(arrays, others)
+            arrays += tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        key = call_key(arrays, (with_residuals, *self._others_of(arguments)))
         return key if key is None else (key, host_device(self.first_array(arguments)))
 
     def store(self, key: Any) -> Callable[[PreparedCall | None], None] | None:
@@ -360,8 +361,11 @@ class Operation:
     def first_array(self, arguments: Sequence[Any]) -> Any:
         """Return the first array among arguments; None if there is none."""
         for position in self.array_positions:
-            for each in _flat(arguments[position]):
-                return each
+            found = arguments[position]
+            if isinstance(found, (list, tuple)):
+                found = found[0] if found else None
+            if found is not None:
+                return found
         return None
 
     def mutated_arrays(self, arguments: Sequence[Any]) -> list[Any]:
@@ -482,6 +486,13 @@ class Operation:
             if target is not None:
                 framework.copy(target, next(results))
         return out
+
+
+def _getter(positions: tuple[int, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return the function that returns the elements of a sequence at some positions."""
+    if len(positions) > 1:
+        return operator.itemgetter(*positions)
+    return lambda values: tuple([values[each] for each in positions])
 
 
 def _is_option(parameter: Parameter) -> bool:

@@ -8,6 +8,7 @@ later ones put their arrays there.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -26,6 +27,14 @@ _HOLDS_NO_ARRAY = (int, float, str, type(None), element_type, KernelInterface)
 _ALIGNMENT = 16
 
 
+@functools.cache
+def _places_of_floats(kinds: tuple[type, ...]) -> tuple[int, ...] | None:
+    """Return the places of floats among arguments of some types; None if launches may change."""
+    if not all(kind in _CONSTANTS or issubclass(kind, KernelInterface) for kind in kinds):
+        return None
+    return tuple(place for place, kind in enumerate(kinds) if kind is float)
+
+
 def call_key(arrays: Iterable[Any], others: tuple[Any, ...]) -> Any:
     """Return all that the launches of a call follow from; None if that is unknown.
 
@@ -37,13 +46,11 @@ def call_key(arrays: Iterable[Any], others: tuple[Any, ...]) -> Any:
         others: other arguments, and all else that the launches depend on.
     """
     kinds = tuple(map(type, others))
-    if not _CONSTANTS.issuperset(kinds) and not all(
-        kind in _CONSTANTS or issubclass(kind, KernelInterface) for kind in kinds
-    ):
+    floats = _places_of_floats(kinds)
+    if floats is None:
         return None
-    if float in kinds:  # 0.0 and -0.0 are equal
-        others = tuple([each or str(each) if type(each) is float else each for each in others])
     key: list[Any] = [kinds, others]
+    key += [str(others[each]) for each in floats if not others[each]]  # 0.0 and -0.0 are equal
     addresses: list[int] = []
     for each in arrays:
         if each is None:
@@ -80,7 +87,8 @@ class PreparedCall:
         *,
         wants_gradient: bool,
     ) -> None:
-        self.framework, self.made = framework, made
+        self.framework = framework
+        self.made = [None if each is None else (each[0], framework.dtype(each[1])) for each in made]
         self._scratch, self._steps, self.wants_gradient = scratch, steps, wants_gradient
 
     def launch(self, values: list[Any], first: Any) -> None:

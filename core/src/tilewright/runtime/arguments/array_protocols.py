@@ -211,6 +211,11 @@ def _header_address(array: Any) -> int:
 _HEADER = object.__basicsize__
 
 
+def numpy_address(array: Any) -> int:
+    """Return the address of the first element of a NumPy array."""
+    return _numpy_address(array)
+
+
 def _numpy_describer() -> Callable[[Any], ArrayKind]:
     """Return the describer of NumPy arrays; imports NumPy."""
     global _numpy, _numpy_address
