@@ -18,21 +18,21 @@ from typing import Any
 from tilewright.ir import IR_VERSION, TABLE, Effect, Kind, OpSpec
 
 FAMILIES = {
-    "arithmetic": "Numbers, element by element",
+    "arithmetic": "Elementwise arithmetic",
     "shape": "Shape",
     "memory": "Memory",
-    "linear": "Matrix products",
+    "linear": "Matmuls",
     "control": "Control flow and regions",
-    "debug": "Debugging, hints, the target's own code",
+    "debug": "Debugging, hints, target-specific code",
 }
 
 INTRODUCTION = """# Tile IR
 
-Tile IR {major}.{minor} is what the frontend makes of a kernel and what a backend lowers. It is in
-SSA form with structured control flow: an operation may hold regions, a region is one straight line
-of operations, and there are no branches. This page is made from the op table
-(`tilewright.ir.TABLE`), which also drives the builder, the parser, the verifier and the reference
-interpreter: {count} operations.
+The frontend translates a kernel to Tile IR {major}.{minor}, and a backend lowers it. It is in SSA
+form with structured control flow: an operation may contain regions, a region is a sequence of
+operations, and there are no branches. This page is generated from the op table
+(`tilewright.ir.TABLE`) with its {count} operations. The table also drives the builder, the parser,
+the verifier and the reference interpreter.
 
 A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
 kinds), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
@@ -52,9 +52,9 @@ layouts and rules.
 
 DERIVATIVES_INTRODUCTION = """# Derivatives of operations
 
-[Gradients](gradients.md) are made by these rules. `dx` is the tangent or cotangent of `x`, and `y`
-the result. This page is made from the table that both modes read
-(`tilewright.derivatives.operation_table`); operations that are missing here compute with integers.
+[Gradients](gradients.md) are derived by these rules. `dx` is the tangent or cotangent of `x`, and
+`y` is the result. This page is generated from the table that forward and reverse mode use
+(`tilewright.derivatives.operation_table`). Operations that are not listed compute with integers.
 
 """
 
@@ -131,7 +131,7 @@ def _operation(spec: OpSpec) -> str:
         for flag, name in (
             (Effect.READ, "reads memory"),
             (Effect.WRITE, "writes memory"),
-            (Effect.ORDER, "keeps its place"),
+            (Effect.ORDER, "is not reordered"),
         )
         if flag in spec.effects
     ]

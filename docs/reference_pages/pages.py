@@ -91,7 +91,7 @@ def page(name: Name) -> str:
         lines += [
             "## Example",
             "",
-            "A whole program; the tests run it.",
+            "This is a complete program, which the tests run.",
             "",
             "```python",
             program(example).rstrip(),

@@ -133,22 +133,25 @@ def _checked(function: str) -> str:
 
 
 _BOUNDS = """
-Errors are in units in the last place (ULP) of the exact value, fp32 / fp64. *Strict* bounds the
-shared function, which every backend computes alike. *Relaxed* bounds a backend's own instruction,
-which the launch option `math` may allow; functions that are written in terms of such instructions
-inherit their error. *Checked* is the maximum distance from NumPy's value that `tilewright surface`
-and the tests accept on every backend, in its default mode, for the arguments that they probe; it
-includes the error of the oracle. Below -1/2, `lgamma` is a difference of logarithms and has zeros:
-there the unit is the ULP of the maximum of 1, the value and `lgamma(-x)`.
-The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and subnormal
-numbers.
+The tables state maximum errors for fp32 / fp64, in units in the last place (ULP) of the exact
+value.
+
+- *Strict* is the bound of the shared implementation, which has the same results on every backend.
+- *Relaxed* is the bound of a backend's own instruction, which the launch option `math` may allow.
+  Functions that use such instructions inherit their error.
+- *Checked* is the maximum distance from NumPy's value that `tilewright surface` and the tests
+  accept on every backend in its default mode. It includes the error of NumPy.
+
+Below -1/2, `lgamma` has zeros. There the unit is the ULP of the maximum of 1, the value and
+`lgamma(-x)`. The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and
+subnormal numbers.
 """
 
 
 def _math() -> str:
     text = (
-        "# Mathematics\n\nEverything here is in `tl` and in `tl.math`, and what has one "
-        f"operand is a member of tensors too: `x.exp()`.\n{_BOUNDS}\n"
+        "# Mathematics\n\nAll functions on this page are in `tl` and in `tl.math`. Functions "
+        f"of one operand are also methods of tensors: `x.exp()`.\n{_BOUNDS}\n"
     )
     text += (
         "| function | meaning | types | strict | relaxed | checked | since |\n"
@@ -172,8 +175,8 @@ def _math() -> str:
         text += f"| {' | '.join(cells)} |\n"
     text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
     return text + (
-        "\nOther types raise `ValueError`, as a `CompilationError` that says which were "
-        "expected: cast first, `tl.exp(x.to(tl.float32))`.\n"
+        "\nOther types raise a `CompilationError` that lists the accepted types. Cast such "
+        "operands first: `tl.exp(x.to(tl.float32))`.\n"
     )
 
 
@@ -190,7 +193,7 @@ def _types(function: str) -> str:
 
 def _libdevice() -> str:
     text = (
-        "# Device library\n\n`tl.extra.libdevice`, the same functions on every backend. `_rn`, "
+        "# Device library\n\n`tl.extra.libdevice` has the same functions on every backend. `_rn`, "
         "`_rz`, `_rd` and `_ru` round to nearest even, towards zero,\n"
     )
     text += (
@@ -223,8 +226,8 @@ def _is_plain(found: Any) -> bool:
 
 def _index() -> str:
     text = (
-        "# The language\n\nWhat a kernel may say, by family. `tilewright surface` runs a probe "
-        "of each name on every backend that is installed.\n"
+        "# The language\n\nThe names of the kernel language, by family. `tilewright surface` "
+        "tests each name on every installed backend.\n"
     )
     for family in dict.fromkeys(name.family for name in names().values()):
         found = [name for name in names().values() if name.family == family]
@@ -245,10 +248,7 @@ def _index() -> str:
 
 
 def _host_index() -> str:
-    text = (
-        "# The program that launches kernels\n\n`import tilewright as tw`.\n\n| name | meaning "
-        "|\n|---|---|\n"
-    )
+    text = "# The host API\n\n`import tilewright as tw`.\n\n| name | meaning |\n|---|---|\n"
     for name in names().values():
         if name.page == f"host/{name.last}":
             text += f"| [`tw.{name.last}`]({name.last}.md) | {summary(name)} |\n"
@@ -270,8 +270,8 @@ def _host() -> str:
 
 def _triton() -> str:
     text = (
-        "# Programs written for Triton\n\nThe names below are those of the module `triton` as "
-        "`tilewright.compat.triton` answers them: see each family.\n"
+        "# Programs written for Triton\n\nThis page lists the names of the module `triton` "
+        "that `tilewright.compat.triton` implements.\n"
     )
     found = described_on("host/triton.md")
     for family in dict.fromkeys(name.family for name in found):
@@ -292,34 +292,38 @@ _NOTES: dict[str, str] = {
     "tl.extra": (
         "functions beyond the core language: [table](extra.md), [device library](libdevice.md)"
     ),
-    "tl.semantic": "the rules by which values combine, for code that reaches into the compiler",
-    "tl.TRITON_MAX_TENSOR_NUMEL": "the most elements that a tensor may have",
+    "tl.semantic": (
+        "the rules of operators and conversions, for code that uses the compiler's internals"
+    ),
+    "tl.TRITON_MAX_TENSOR_NUMEL": "the maximum number of elements of a tensor",
     "tl.pi32_t": "a pointer to int32",
     "tl.void": "the type of nothing",
     "tl.str_to_ty": (
-        "the type that a text of a signature names: `fp32`, `*i8`, `*kfp16` (to constants), "
+        "the type that a string in a signature names: `fp32`, `*i8`, `*kfp16` (to constants), "
         "`tensordesc<fp16[64,64]>`"
     ),
     "operator +": "numbers, and pointers with integers",
-    "operator -": "numbers, and a pointer less an integer; the sign of a number changed",
+    "operator -": "numbers, and a pointer minus an integer; unary minus",
     "operator *": "numbers",
-    "operator /": "floats; two integers are cast to fp32 first, fp16 and bf16 give fp32",
+    "operator /": (
+        "floats. Two integers are cast to fp32 first; fp16 and bf16 operands give an fp32 result"
+    ),
     "operator //": (
-        "integers, truncating towards zero as C does; 0 divides as 1 does, and the most "
-        "negative integer by -1 is itself"
+        "integers, truncating towards zero as in C; a division by 0 returns the dividend, and"
+        " the minimum divided by -1 is the minimum"
     ),
     "operator %": (
-        "the remainder of the division that truncates; of floats as C's fmod; of an integer "
+        "the remainder of the truncating division, for floats as C's fmod; for an integer "
         "divided by 0 it is 0"
     ),
     "operator &": "bitwise and, of integers",
     "operator |": "bitwise or, of integers",
     "operator ^": "bitwise exclusive or, of integers",
-    "operator ~": "every bit of an integer changed",
-    "operator <<": "integers; 0 where the amount is negative or not below the width",
+    "operator ~": "bitwise not, of integers",
+    "operator <<": "integers; the result is 0 if the amount is negative or not below the width",
     "operator >>": (
-        "integers; keeps the sign where the left operand is signed; past the width nothing "
-        "else is left"
+        "integers; arithmetic for signed left operands; if the amount is not below the width,"
+        " only copies of the sign bit (or zeros) remain"
     ),
     "operator ==": "equality, as int1",
     "operator !=": "difference, as int1; true for NaN",
@@ -327,21 +331,20 @@ _NOTES: dict[str, str] = {
     "operator <=": "as int1; false for NaN",
     "operator >": "as int1; false for NaN",
     "operator >=": "as int1; false for NaN",
-    (
-        "operator and"
-    ): "of int1 scalars; of constexprs as in Python, with no evaluation of what is not needed",
-    "operator or": "of int1 scalars; of constexprs as in Python",
+    ("operator and"): "int1 scalars; constexprs as in Python, with short-circuit evaluation",
+    "operator or": "int1 scalars; constexprs as in Python",
     "operator not": "of int1 scalars and constexprs",
     (
         "operator []"
-    ): "`None` adds an axis of extent 1, `:` keeps one; elements cannot be picked or assigned",
+    ): "`None` adds an axis of extent 1, `:` keeps an axis; you cannot select or assign elements",
     "syntax.for": (
-        "over `range`, `tl.range`, `tl.static_range`; what the body assigns keeps its type"
+        "over `range`, `tl.range`, `tl.static_range`; variables that the body assigns keep "
+        "their types"
     ),
     "syntax.while": "as in Python",
-    "syntax.if": "scalar conditions; of constexprs only the branch that is taken is compiled",
-    "syntax.return": "anywhere outside of loops, also early under a scalar condition",
-    "syntax.ternary": "both sides have one type, unless the condition is a constexpr",
+    "syntax.if": "scalar conditions; for a constexpr, only the selected branch is compiled",
+    "syntax.return": "anywhere outside of loops, also inside an `if` with a scalar condition",
+    "syntax.ternary": "both sides must have the same type, unless the condition is a constexpr",
     "syntax.walrus": "assignment inside an expression",
     "syntax.assert": "`tl.device_assert`, or `tl.static_assert` of a constexpr",
     "syntax.tuple": "literals, unpacking, slices, `+`, `*`, `==`",
@@ -349,8 +352,8 @@ _NOTES: dict[str, str] = {
     "syntax.star_arguments": "`f(*values)`, and `*rest` parameters",
     "syntax.f_string": "of constexprs",
     "syntax.call": (
-        "functions of the language, by position, by name, with defaults; `noinline=True` "
-        "compiles them once"
+        "functions of the kernel language, with positional, keyword and default arguments; "
+        "with `noinline=True`, they are not inlined"
     ),
     "syntax.annotation_constexpr": "`n: tl.constexpr = …` in a body, or on a parameter",
     "syntax.global_constexpr": "a global that is a `tl.constexpr` may be read",
@@ -365,8 +368,8 @@ _NOTES: dict[str, str] = {
     "python.getattr": "decided while compiling",
     "python.hasattr": "decided while compiling",
     "python.print": "`tl.device_print`",
-    "python.min": "of constexprs, and of tensors as `tl.minimum`",
-    "python.max": "of constexprs, and of tensors as `tl.maximum`",
+    "python.min": "of constexprs; of tensors, the same as `tl.minimum`",
+    "python.max": "of constexprs; of tensors, the same as `tl.maximum`",
     "python.list": "of constexprs",
     "python.math": "functions of the module `math`, of constexprs",
     "tensor.shape": "a tuple of constexprs, empty for a scalar",
@@ -374,22 +377,22 @@ _NOTES: dict[str, str] = {
     "tensor.dtype": "the type of an element",
     "tensor.type": "its `block_type`, or the type of a scalar",
     "tensor_descriptor.shape": (
-        "the tensor's extents, int32 scalars where the host made the descriptor"
+        "the tensor's extents; int32 scalars if the host created the descriptor"
     ),
     "tensor_descriptor.strides": (
-        "its strides in elements, int64 scalars where the host made the descriptor"
+        "its strides in elements; int64 scalars if the host created the descriptor"
     ),
     "tensor_descriptor.block_shape": "the extents of a block, constexprs",
     "tensor_descriptor.block_type": "the type of a block",
     "tensor_descriptor.dtype": "the type of an element",
     "dtype.name": "`int32`, `fp32`, `bf16`, `fp8e4nv` …",
     "dtype.primitive_bitwidth": "bits of a value",
-    "dtype.itemsize": "whole bytes of a value; 0 for int1",
+    "dtype.itemsize": "the number of bytes of a value; 0 for int1",
     "dtype.int_bitwidth": "bits of an integer",
     "dtype.int_signedness": "`dtype.SIGNEDNESS.SIGNED` or `UNSIGNED`; int1 is unsigned",
     "dtype.fp_mantissa_width": "stored bits of a float's mantissa",
-    "dtype.exponent_bias": "what the exponent field is off by",
-    "dtype.scalar": "the type of an element: of a number type itself",
+    "dtype.exponent_bias": "the bias of the exponent",
+    "dtype.scalar": "the type of an element; for a number type, the type itself",
     "dtype.codegen_name": "the name in `tl`: `float32`",
     "dtype.cache_key_part": "the name in a signature: `fp32`, `i64`, `u1`",
     "dtype.mangle": "a short text for symbol names",
@@ -402,9 +405,9 @@ _NOTES: dict[str, str] = {
     "tl.float8e4nv": (
         "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)"
     ),
-    "tl.float8e5": "5 bits of exponent, bias 15; as IEEE formats (e5m2)",
-    "tl.float8e4b8": "4 bits of exponent, bias 8; NaN in the place of -0.0 (e4m3fnuz)",
-    "tl.float8e5b16": "5 bits of exponent, bias 16; NaN in the place of -0.0 (e5m2fnuz)",
+    "tl.float8e5": "5 bits of exponent, bias 15; infinities and NaN as in IEEE 754 (e5m2)",
+    "tl.float8e4b8": "4 bits of exponent, bias 8; NaN takes the encoding of -0.0 (e4m3fnuz)",
+    "tl.float8e5b16": "5 bits of exponent, bias 16; NaN takes the encoding of -0.0 (e5m2fnuz)",
     "tl.float8e4b15": "4 bits of exponent, bias 15",
     "tl.float16": "IEEE half precision",
     "tl.bfloat16": "the upper half of fp32",

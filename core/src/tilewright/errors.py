@@ -93,14 +93,15 @@ class CompilationError(TilewrightError):
     ``str`` shows file, line, source, caret and the chain of inlined calls.
 
     An error inside a called function has two parts: the error of the kernel, at the call, and as
-    its ``__cause__`` the error of the function. Where a function of the library raised an
-    exception, that is the cause of the innermost error.
+    its ``__cause__`` the error of the function. If a function of the library raised an exception,
+    it is the cause of the innermost error.
 
     Attributes:
         message: the rule that is broken, without location; ``error_message`` is the same.
-        file, line, column: where (1-based line of the file, 0-based column); None where unknown.
-        src: the source of the function ``node`` is part of, from its ``def`` on.
-        node: the piece of the syntax tree of ``src`` that is wrong, or the call that led there.
+        file, line, column: the location (1-based line of the file, 0-based column); None if
+            unknown.
+        src: the source of the function that contains ``node``, from its ``def`` on.
+        node: the node of the syntax tree of ``src`` that is wrong, or the call that led there.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class UnsupportedLanguageConstruct(CompilationError):
 
 
 class BackendError(TilewrightError):
-    """A backend that is missing, broken, unfit for the device, or lacks a capability."""
+    """A backend is missing, broken or unfit for the device, or lacks a capability."""
 
 
 class LoweringError(BackendError):
@@ -231,7 +232,7 @@ class RefusedError(LaunchError):
 
 
 class KernelError(TilewrightError, RuntimeError):
-    """A kernel failed while it ran: an assertion, or an access that the checked mode refuses."""
+    """A kernel failed during execution: an assertion, or an access that checked mode refuses."""
 
 
 class HostCallError(TilewrightError, RuntimeError, ValueError):
@@ -251,7 +252,7 @@ class ForeignKernelError(TilewrightError):
 
 
 class AutotunerError(TilewrightError):
-    """The autotuner has no configuration that works."""
+    """No configuration of the autotuner works."""
 
     def __str__(self) -> str:
         return f"Autotuner error: {super().__str__()}"

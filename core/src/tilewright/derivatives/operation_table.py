@@ -56,8 +56,8 @@ NO_DERIVATIVE: dict[str, str] = {
 
 #: Operations without a derivative -> why. They are allowed where they compute nothing that has one.
 REFUSED: dict[str, str] = {
-    "bitcast": "the bits of a float are no function that has a derivative",
-    "while": "how often it runs is not known before; a for loop has a bound",
+    "bitcast": "the bits of a float have no derivative",
+    "while": "the number of iterations is not known in advance; use a for loop",
     "inline_asm": "the meaning of assembly is not known",
     "extern": "the meaning of a library's function is not known",
     "atomic_cas": "other programs' values decide",

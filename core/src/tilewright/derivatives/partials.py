@@ -147,8 +147,12 @@ PARTIALS: dict[str, Partials] = {
         lambda b, x, y, op: (ONE, times(b.neg(b.trunc(b.div(x[0], x[1]))))),
     ),
     "abs": Partials("sign(x) dx; 0 at 0", _abs),
-    "max": Partials("the greater operand's tangent; the mean of both where equal", _extremum),
-    "min": Partials("the smaller operand's tangent; the mean of both where equal", _extremum),
+    "max": Partials(
+        "the tangent of the larger operand; the mean of both if they are equal", _extremum
+    ),
+    "min": Partials(
+        "the tangent of the smaller operand; the mean of both if they are equal", _extremum
+    ),
     "select": Partials(
         "da where condition holds, db elsewhere",
         lambda b, x, y, op: (None, where(x[0], holds=True), where(x[0], holds=False)),

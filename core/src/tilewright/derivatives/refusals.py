@@ -13,13 +13,13 @@ REWRITE = (
 
 
 class DerivativeError(TilewrightError):
-    """A kernel has no derivative, or none that these passes know.
+    """A kernel has no derivative, or the compiler cannot derive it.
 
     Attributes:
-        reason: the operation that has none, and why.
-        remedy: a way to write the kernel that has one.
-        location: its place in the kernel's source; its ``chain()`` has the calls that led there.
-            None where it is unknown.
+        reason: the operation that has no derivative, and why.
+        remedy: another way to write the kernel, for which a derivative exists.
+        location: its location in the kernel's source, whose ``chain()`` returns the calls that led
+            there; None if it is unknown.
     """
 
     def __init__(self, reason: str, remedy: str = "", location: Location | None = None) -> None:

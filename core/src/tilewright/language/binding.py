@@ -115,11 +115,11 @@ def asked_for(fn: Any, semantic: Any) -> dict[str, Any]:
 
 
 def must_use_result(x: Any, s: Any = True) -> Any:
-    """Refuse kernels that call a function and drop its result.
+    """Reject kernels that call a function and ignore its result.
 
     Args:
-        x: the function; or the text that ``s`` takes, where the decorator has an argument.
-        s: a text that tells why, or True.
+        x: the function; or the message, if the decorator has an argument.
+        s: a message with the reason, or True.
 
     Returns:
         The function, or a decorator.

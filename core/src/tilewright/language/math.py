@@ -331,7 +331,7 @@ def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
     Args:
         x: a tensor or a number, of 32 or 64-bit integers.
-        y: another; the two are promoted and broadcast.
+        y: the second operand; both are promoted and broadcast.
 
     Returns:
         A tensor of the common type and shape.

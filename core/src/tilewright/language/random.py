@@ -82,7 +82,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Four random words for each counter: Philox-4x (J. Salmon et al., SC 2011).
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         c0: the first word of the counter: integers of 32 or 64 bits, all of one width.
         c1: the second.
         c2: the third.
@@ -127,10 +127,10 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random integers; the most efficient way to draw.
+    """Four blocks of random integers; the most efficient generator.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offset: integers; all 64 bits of a 64-bit offset count. Equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 
@@ -155,7 +155,7 @@ def randint(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Random integers.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offset: integers; equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 
@@ -205,7 +205,7 @@ def rand(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Random numbers, uniform in ``[0, 1)``.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offset: integers; equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 
@@ -223,7 +223,7 @@ def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Four blocks of random numbers, uniform in ``[0, 1)``.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offsets: integers; equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 
@@ -244,7 +244,7 @@ def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def pair_uniform_to_normal(u1, u2):
-    """Two independent standard normal numbers of two uniform ones (G. Box, M. Muller, 1958).
+    """Convert two uniform numbers to two independent standard normal ones (Box and Muller, 1958).
 
     Args:
         u1: an fp32 tensor, uniform in ``[0, 1)``.
@@ -267,7 +267,7 @@ def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Random numbers of the standard normal distribution.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offset: integers; equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 
@@ -287,7 +287,7 @@ def randn4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
     """Four blocks of random numbers of the standard normal distribution.
 
     Args:
-        seed: an integer scalar; its 64 bits are the key.
+        seed: an integer scalar, whose 64 bits are the key.
         offset: integers; equal offsets give equal numbers.
         n_rounds: rounds of Philox, a constexpr.
 

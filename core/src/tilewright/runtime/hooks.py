@@ -44,16 +44,16 @@ class Hooks:
     """The hooks of the runtime.
 
     Attributes:
-        launch_enter, launch_exit: chains called around each launch with the launch's metadata (a
-            :class:`LazyDict`).
+        launch_enter, launch_exit: hooks that are called before and after each launch with its
+            metadata (a :class:`LazyDict`).
         kernel_load_start, kernel_load_end: chains called around loading a kernel on a device, with
             ``(module, function, name, metadata_group, hash)``.
         kernel_unload: chain called when a loaded kernel is dropped.
         jit_cache: called before a kernel is compiled, with keywords
-            ``key repr fn compile is_manual_warmup already_compiled``; a true result vetoes.
-            ``compile`` has ``key signature constants attributes options device target is_warmup``
-            and ``specialization_data``, the text that ``kernel.preload`` takes (empty where a
-            constant has none).
+            ``key repr fn compile is_manual_warmup already_compiled``; a true result prevents the
+            compilation. ``compile`` has ``key signature constants attributes options device target
+            is_warmup`` and ``specialization_data``, the text that ``kernel.preload`` takes (empty
+            where a constant has none).
         jit_post_compile: the same keywords, after compilation.
         compilation_listener: called with keywords ``src metadata metadata_group times cache_hit``
             after each compilation or disk-cache hit.

@@ -10,7 +10,7 @@ def assert_close(
 ) -> None:
     """Assert that two arrays are equal within ``atol + rtol * |y|``.
 
-    They may be of NumPy, of PyTorch on any device, nested lists, or numbers.
+    They may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
 
     ``atol`` is 1e-2 and ``rtol`` 0 by default. NaNs equal NaNs. Shapes must be equal; element types
     need not be.

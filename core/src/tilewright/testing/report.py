@@ -19,14 +19,14 @@ from tilewright.errors import BenchmarkError
 
 @dataclass
 class Benchmark:
-    """A sweep: the measured function is called once for each x value and line.
+    """A range of measurements: the function is called once for each x value and line.
 
     Attributes:
-        x_names: parameters of the function on the x axis; all get the same value, or one entry each
-            of a tuple.
+        x_names: the function's parameters on the x axis. All receive the same value, or one element
+            of a tuple each.
         x_vals: the values.
-        line_arg: the parameter that tells the lines apart.
-        line_vals, line_names: its values, and what the legend calls them.
+        line_arg: the parameter that distinguishes the lines.
+        line_vals, line_names: the values of this parameter, and their names in the legend.
         plot_name: title, and name of the files.
         args: further arguments of the function.
         xlabel, ylabel, x_log, y_log: the axes.

@@ -11,7 +11,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.ops.control import Call
 
 
-@transposes(Call, "by the function's own rule, where it has one; other calls are inlined first")
+@transposes(Call, "by the function's own rule, if it has one; other calls are inlined first")
 def call(builder: AdjointBuilder, operation: Call, *cotangents: Value | None) -> None:
     functions = builder.analysis.functions
     rule = required_rule(operation, VJP, functions)

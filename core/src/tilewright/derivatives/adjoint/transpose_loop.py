@@ -32,7 +32,9 @@ class NeedsTapeError(Exception):
 
 
 @transposes(
-    For, "forward where the iterations only add; else backward, from a tape of carried values"
+    For,
+    "the adjoint loop runs forward if the iterations only add, otherwise backward with a "
+    "tape of loop-carried values",
 )
 def loop(builder: AdjointBuilder, operation: For, *cotangents: Value | None) -> None:
     number = builder.loops[operation]

@@ -92,17 +92,17 @@ def store(builder: AdjointBuilder, operation: Store) -> None:
     _stored(builder, operation)
 
 
-@transposes(AtomicRmw, "add: the output's cotangent is loaded; others are refused")
+@transposes(AtomicRmw, "add: load the output's cotangent; other kinds have no derivative")
 def atomic_rmw(builder: AdjointBuilder, operation: AtomicRmw, *_: Value | None) -> None:
     _stored(builder, operation)
 
 
-@transposes(DescriptorStore, "the output's cotangent is loaded, zero outside of the tensor")
+@transposes(DescriptorStore, "load the output's cotangent, with zero outside of the tensor")
 def descriptor_store(builder: AdjointBuilder, operation: DescriptorStore) -> None:
     _stored(builder, operation)
 
 
-@transposes(DescriptorReduce, "add: the output's cotangent is loaded; others are refused")
+@transposes(DescriptorReduce, "add: load the output's cotangent; other kinds have no derivative")
 def descriptor_reduce(builder: AdjointBuilder, operation: DescriptorReduce) -> None:
     _stored(builder, operation)
 
@@ -132,7 +132,11 @@ def _mode(builder: AdjointBuilder, operation: Operation) -> str | None:
     return mode
 
 
-@transposes(Load, "dy is added to the input's cotangent, where the mask holds; other's elsewhere")
+@transposes(
+    Load,
+    "add dy to the input's cotangent where the mask is true, and to the cotangent "
+    "of other elsewhere",
+)
 def load(builder: AdjointBuilder, operation: Load, dy: Value) -> None:
     b = builder.b
     mask = None if operation.mask is None else builder.primal[operation.mask]
@@ -154,7 +158,7 @@ def load(builder: AdjointBuilder, operation: Load, dy: Value) -> None:
             b.store(pointer, dy, mask)
 
 
-@transposes(DescriptorLoad, "dy is added to the input's cotangent, inside of the tensor")
+@transposes(DescriptorLoad, "add dy to the input's cotangent, inside of the tensor")
 def descriptor_load(builder: AdjointBuilder, operation: DescriptorLoad, dy: Value) -> None:
     mode = _mode(builder, operation)
     if mode is None:
@@ -174,7 +178,7 @@ def descriptor_load(builder: AdjointBuilder, operation: DescriptorLoad, dy: Valu
             b.descriptor_store(descriptor, offsets=offsets, value=dy)
 
 
-@transposes(DescriptorGather, "the rows of dy are added to those of the input's cotangent")
+@transposes(DescriptorGather, "add the rows of dy to those of the input's cotangent")
 def descriptor_gather(builder: AdjointBuilder, operation: DescriptorGather, dy: Value) -> None:
     mode = _mode(builder, operation)
     if mode is None:

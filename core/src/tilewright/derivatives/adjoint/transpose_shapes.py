@@ -27,7 +27,7 @@ from tilewright.ir.types import I32, TileType, element_type, shape_of
 from tilewright.passes.rewriter import constant_of
 
 
-@transposes(Cast, "dy, cast back; none to and from integers")
+@transposes(Cast, "dy, cast back; casts to and from integers have no derivative")
 def cast(builder: AdjointBuilder, operation: Cast, dy: Value) -> None:
     builder.add_cotangent(operation.x, dy)
 
@@ -44,7 +44,7 @@ def unsplat(builder: AdjointBuilder, operation: Unsplat, dy: Value) -> None:
     builder.add_cotangent(operation.x, builder.b.splat(dy, result=cotangent_type(operation.x.type)))
 
 
-@transposes(Broadcast, "the sums of dy along the axes that grew")
+@transposes(Broadcast, "the sums of dy along the broadcast axes")
 def broadcast(builder: AdjointBuilder, operation: Broadcast, dy: Value) -> None:
     before, after = shape_of(operation.x.type), shape_of(operation.result.type)
     for axis, (small, large) in enumerate(zip(before, after, strict=True)):
@@ -152,7 +152,7 @@ def cat(builder: AdjointBuilder, operation: Cat, dy: Value) -> None:
     builder.add_cotangent(operation.b, second)
 
 
-@transposes(Gather, "dy, added up where each element came from")
+@transposes(Gather, "dy, added to the positions from which the elements were taken")
 def gather(builder: AdjointBuilder, operation: Gather, dy: Value) -> None:
     """Gather back by an index that is its own inverse; compare any other with all coordinates.
 

@@ -210,9 +210,7 @@ def _binary(
     OPS.row(Binary, name, summary, rule, traits=traits, cost=cost)
 
 
-@OPS.operation(
-    "constant", "a scalar known at compile time", _constant, explicit_results=True, cost=0
-)
+@OPS.operation("constant", "a scalar constant", _constant, explicit_results=True, cost=0)
 class Constant(Operation):
     __slots__ = ()
 
@@ -246,7 +244,7 @@ class ProgramId(Operation):
 
 @OPS.operation(
     "num_programs",
-    "the grid's extent along an axis",
+    "the number of programs along an axis of the grid",
     _axis_id,
     traits=Trait.BITWISE,
 )
@@ -274,11 +272,11 @@ class Div(Binary):
 
     approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
     exact = TypedAttribute[bool](
-        "f32 only: rounded correctly also where a backend's options relax the division", False
+        "f32 only: round correctly even if a backend's options relax the division", False
     )
     fast = TypedAttribute[bool](
-        "f32 only: where a backend's options relax the division, 3 ULP of a normal quotient are "
-        "enough, for abs(b) from 2**-126 to 2**126; anything beyond",
+        "f32 only: if a backend's options relax the division, a normal quotient may have an "
+        "error of 3 ULP for abs(b) from 2**-126 to 2**126; any result is allowed for other b",
         False,
     )
 
@@ -303,8 +301,8 @@ _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR |
 _binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints, traits=_INTEGER)
 _binary(
     "shr",
-    "a shifted right by b bits: the sign bit comes in where signed; unless 0 <= b < bits it is "
-    "all there is",
+    "a shifted right by b bits, filled with the sign bit if signed; unless 0 <= b < bits, the "
+    "result consists of fill bits",
     same_ints,
     traits=_INTEGER,
 )
@@ -320,7 +318,7 @@ _binary(
 OPS.row(
     Extremum,
     "min",
-    "the smaller of a and b; -0.0 may count as equal to 0.0",
+    "the minimum of a and b; -0.0 may count as equal to 0.0",
     same_numbers,
     traits=_LATTICE,
 )
@@ -329,7 +327,7 @@ OPS.row(
 OPS.row(
     Extremum,
     "max",
-    "the greater of a and b; -0.0 may count as equal to 0.0",
+    "the maximum of a and b; -0.0 may count as equal to 0.0",
     same_numbers,
     traits=_LATTICE,
 )

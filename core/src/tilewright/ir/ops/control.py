@@ -171,7 +171,7 @@ _INPUTS = VariadicOperand("tiles of one shape")
 
 @OPS.operation(
     "if",
-    "the values that region then yields where condition holds, else those of region else",
+    "the values that region then yields if condition is true, otherwise those of region else",
     _if_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -202,8 +202,8 @@ class For(Operation):
     upper = SingleOperand()
     step = SingleOperand()
     inits = _INITS
-    num_stages = TypedAttribute[int]("software pipeline depth; 0 is the kernel's own", 0)
-    unroll = TypedAttribute[int]("unroll factor; 0 is the compiler's choice", 0)
+    num_stages = TypedAttribute[int]("software pipeline depth; 0: the kernel's default", 0)
+    unroll = TypedAttribute[int]("unroll factor; 0: the compiler's choice", 0)
     flatten = TypedAttribute[bool]("merge with the loop nest inside", False)
     warp_specialize = TypedAttribute[bool]("split loads and arithmetic among warps", False)
     single_accumulator = TypedAttribute[bool]("keep one buffer for the accumulator", False)
@@ -213,8 +213,8 @@ class For(Operation):
 
 @OPS.operation(
     "while",
-    "run before(*carried); while its condition holds run after(*forwarded) and carry what that "
-    "yields; the results are the values forwarded last",
+    "run before(*carried); while its condition is true, run after(*forwarded), which yields the "
+    "next carried values; the results are the last forwarded values",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -236,8 +236,8 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one, in any order and grouping unless order states one; "
-    "combine(*lefts, *rights) yields one value an input",
+    "combine the elements along axis into one, in any order and grouping unless order states "
+    "one; combine(*lefts, *rights) yields one value for each input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -260,8 +260,8 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "inclusive prefix combination along axis, in any grouping unless order states one; "
-    "combine(*earlier, *later) yields one value an input",
+    "inclusive scan along axis, in any grouping unless order states one; combine(*earlier, "
+    "*later) yields one value for each input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -272,7 +272,9 @@ class Scan(Operation):
 
     inputs = _INPUTS
     axis = TypedAttribute[int]()
-    reverse = TypedAttribute[bool]("from the last element to the first", False)
+    reverse = TypedAttribute[bool](
+        "whether the scan runs from the last element to the first", False
+    )
     order = TypedAttribute[Order](
         "any grouping; or tree: for each bit of the index from the lowest to the highest, an "
         "element whose bit is set is combined with the last element before its block of that "
@@ -285,8 +287,8 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run body on every group of pack elements that follow each other in row-major order: pack "
-    "arguments an input, pack values a result",
+    "run body on every group of pack consecutive elements in row-major order; it takes pack "
+    "arguments for each input and yields pack values for each result",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -332,7 +334,7 @@ class Yield(Operation):
 
 @OPS.operation(
     "condition",
-    "end the before region of a while: go on where condition holds",
+    "end the before region of a while: continue if condition is true",
     _condition,
     terminator=True,
     traits=Trait.BITWISE,

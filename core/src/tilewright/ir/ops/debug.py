@@ -84,13 +84,15 @@ class Print(Operation):
     prefix = TypedAttribute[str]()
     hex = TypedAttribute[bool]("integers in hexadecimal", False)
     each_thread = TypedAttribute[bool](
-        "every thread of a program prints what is no tile; without threads, as ever", False
+        "every thread of a program prints values that are not tiles; targets without threads "
+        "print them once",
+        False,
     )
 
 
 @OPS.operation(
     "assert",
-    "stop the kernel with an error where condition is false and the mask holds",
+    "stop the kernel with an error if condition is false where the mask is true",
     _condition_and_mask,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -118,8 +120,8 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x itself, with a promise an axis: values divisible by, runs of consecutive values of length, "
-    "runs of equal values of length",
+    "x itself, with a hint for each axis: the divisor of values, the length of runs of "
+    "consecutive values, or the length of runs of equal values",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
@@ -137,7 +139,7 @@ class Hint(Unary):
 
 @OPS.operation(
     "inline_asm",
-    "the target's assembly, run on every group of pack elements",
+    "run the target's assembly on every group of pack elements",
     _inline_asm,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -154,7 +156,7 @@ class InlineAsm(Operation):
 
 @OPS.operation(
     "extern",
-    "a function of a library of the target's, element by element",
+    "call a function of a target's library for each element",
     _one_shape,
     effects=Effect.ORDER,
     explicit_results=True,

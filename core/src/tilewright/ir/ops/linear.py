@@ -145,14 +145,13 @@ class Dot(Operation):
     c = SingleOperand("[..., M, N]")
     precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
     max_imprecise = TypedAttribute[int](
-        "fp8: terms accumulated at reduced precision before a full-precision add; 0 is the "
-        "target's choice",
+        "fp8: the number of terms accumulated at reduced precision before a full-precision add; "
+        "0: the target's choice",
         0,
     )
     order = TypedAttribute[Order](
-        "any; or tree: the products, rounded to c's type, by reduce's tree over K, and c added to "
-        "that; or sequential: from c on, one fused multiply-add for each k from the first to the "
-        "last",
+        "any; tree: reduce the products, rounded to c's type, by reduce's tree over K, then add "
+        "c; sequential: start with c, and execute one fused multiply-add for each k in order",
         ANY,
     )
 

@@ -216,7 +216,7 @@ OPS = Declarations()
 _POINTER = SingleOperand()
 _VALUE = SingleOperand()
 _DESCRIPTOR = SingleOperand()
-_MASK = OptionalOperand("lanes where it is false are not accessed")
+_MASK = OptionalOperand("masked-off lanes access no memory")
 _OFFSETS = VariadicOperand("the block's first coordinate along each axis")
 _EVICTION = TypedAttribute[Literal["normal", "first", "last"]]("cache eviction hint", "normal")
 _ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]](
@@ -225,13 +225,13 @@ _ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]](
 _LOAD_ORDER = TypedAttribute[Literal["relaxed", "acquire"]]("memory ordering", "acquire")
 _STORE_ORDER = TypedAttribute[Literal["relaxed", "release"]]("memory ordering", "release")
 _SCOPE = TypedAttribute[Literal["program", "device", "system"]](
-    "who sees it in order: this program, this device, the whole system", "device"
+    "the scope of the memory order: this program, this device, the whole system", "device"
 )
 _KIND = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor", "xchg"]](
-    "what is done to the old value"
+    "the operation on the old value"
 )
 _REDUCE = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor"]](
-    "what is done to the old value"
+    "the operation on the old value"
 )
 _AXIS = TypedAttribute[int]("axis of the tensor")
 _UPDATE = Effect.READ | Effect.WRITE
@@ -257,8 +257,8 @@ class Load(Operation):
 
 @OPS.operation(
     "store",
-    "write value to the pointers where the mask holds; two lanes that write one address leave "
-    "either value",
+    "write value to the pointers where the mask is true; if two lanes write to the same "
+    "address, either value remains",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -275,8 +275,8 @@ class Store(Operation):
 
 @OPS.operation(
     "atomic_rmw",
-    "update the values at the pointers as one step each and give back the old ones; min and max of "
-    "floats order -0.0 below 0.0; masked-off lanes give back anything",
+    "update each value at the pointers atomically and return the old one; min and max of floats "
+    "order -0.0 below 0.0; the result of masked-off lanes is undefined",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -294,8 +294,8 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "where the value at the pointer has the bits of compare, replace it by value, as one step; "
-    "returns the old one",
+    "atomically replace the value at the pointer by value if it has the bits of compare; "
+    "returns the old value",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -312,8 +312,8 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers, each read whole, and in order with what other programs do; "
-    "masked-off lanes give anything",
+    "the values at the pointers, each read atomically and ordered with other programs' "
+    "accesses; the result of masked-off lanes is undefined",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -329,8 +329,8 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write value to the pointers where the mask holds, each element whole, and in order with what "
-    "other programs do",
+    "write value to the pointers where the mask is true, each element atomically and ordered "
+    "with other programs' accesses",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -351,7 +351,8 @@ ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 @OPS.operation(
     "clock",
-    "nanoseconds by a clock of the device that never goes back; the same for all of a program",
+    "the time in nanoseconds of a monotonic clock of the device; all threads of a program get "
+    "the same value",
     _clock,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,
@@ -373,7 +374,9 @@ class MakeDescriptor(Operation):
     base = SingleOperand()
     shape = VariadicOperand()
     strides = VariadicOperand()
-    padding = TypedAttribute[Literal["zero", "nan"]]("what a load reads outside the tensor", "zero")
+    padding = TypedAttribute[Literal["zero", "nan"]](
+        "the value that a load returns outside the tensor", "zero"
+    )
     aligned = TypedAttribute[bool](
         "whether base and strides are multiples of 16 bytes, but for the last stride, which is 1",
         False,
@@ -395,7 +398,7 @@ class DescriptorExtent(Operation):
 
 @OPS.operation(
     "descriptor_stride",
-    "the distance in memory of neighbours along axis, in elements",
+    "the tensor's stride along axis, in elements",
     _descriptor_number,
     traits=Trait.BITWISE,
 )
@@ -422,7 +425,7 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write the block at offsets; elements outside the tensor are dropped",
+    "write the block at offsets; elements outside the tensor are not written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -438,7 +441,7 @@ class DescriptorStore(Operation):
 @OPS.operation(
     "descriptor_reduce",
     "update the block at offsets atomically, element by element; elements outside the tensor "
-    "are dropped",
+    "are not written",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -469,7 +472,8 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the given rows of the tensor, from column on; elements outside the tensor are dropped",
+    "write the given rows of the tensor, from column on; elements outside the tensor are not "
+    "written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -490,7 +494,7 @@ DescriptorRows = DescriptorGather | DescriptorScatter
 
 @OPS.operation(
     "barrier",
-    "what this program's threads wrote before is seen by all of them after",
+    "a barrier: after it, all threads of this program see their earlier writes",
     nothing,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,

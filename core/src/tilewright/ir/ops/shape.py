@@ -148,7 +148,7 @@ class Moved(Operation):
 
 
 @OPS.operation(
-    "splat", "a tile whose every element is x", _splat, traits=Trait.SHAPE, explicit_results=True
+    "splat", "a tile with x in every element", _splat, traits=Trait.SHAPE, explicit_results=True
 )
 class Splat(Moved):
     __slots__ = ()
@@ -161,7 +161,7 @@ class Unsplat(Moved):
 
 @OPS.operation(
     "broadcast",
-    "x with its extents of 1 repeated",
+    "x broadcast to a shape: extents of 1 are repeated",
     _broadcast,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -192,7 +192,7 @@ class ExpandDims(Moved):
 class Reshape(Moved):
     __slots__ = ()
 
-    reorder = TypedAttribute[bool]("any order of the elements is as good", False)
+    reorder = TypedAttribute[bool]("permits any order of the elements", False)
 
 
 @OPS.operation(
@@ -207,7 +207,7 @@ class Permute(Moved):
     order = TypedAttribute[tuple[int, ...]]()
 
 
-@OPS.operation("cat", "a, then b, along an axis", _cat, traits=Trait.SHAPE)
+@OPS.operation("cat", "a and b concatenated along an axis", _cat, traits=Trait.SHAPE)
 class Cat(Operation):
     __slots__ = ()
 
@@ -216,7 +216,9 @@ class Cat(Operation):
     axis = TypedAttribute[int]()
 
 
-@OPS.operation("join", "a and b side by side in a new last axis of 2", _join, traits=Trait.SHAPE)
+@OPS.operation(
+    "join", "a and b joined along a new last axis of extent 2", _join, traits=Trait.SHAPE
+)
 class Join(Operation):
     __slots__ = ()
 
@@ -224,15 +226,15 @@ class Join(Operation):
     b = SingleOperand()
 
 
-@OPS.operation("split", "the two halves of a last axis of 2", _split, traits=Trait.SHAPE)
+@OPS.operation("split", "the two halves of a last axis of extent 2", _split, traits=Trait.SHAPE)
 class Split(Moved):
     __slots__ = ()
 
 
 @OPS.operation(
     "gather",
-    "x picked along an axis by index, the other coordinates kept; undefined where an index is "
-    "out of range",
+    "the elements of x that index selects along an axis, with the other coordinates kept; "
+    "undefined if an index is out of range",
     _gather,
     traits=Trait.BITWISE,
 )
@@ -246,7 +248,8 @@ class Gather(Operation):
 
 @OPS.operation(
     "histogram",
-    "how often each of 0 .. bins-1 occurs in x where the mask holds; other values are ignored",
+    "the number of occurrences in x of each value from 0 to bins-1, where the mask is true; "
+    "other values are ignored",
     _histogram,
     traits=Trait.BITWISE,
 )

@@ -24,28 +24,28 @@ def inline_asm_elementwise(
 ) -> Any:
     """Run the target's assembly on every group of ``pack`` elements.
 
-    On a GPU each thread that holds an element runs the text, and each thread runs it for scalars.
-    It may give each thread a value of its own, such as the thread's number; then a branch by that
-    value is taken by the threads for which it holds, each on its own: what is inside may store,
-    load and run assembly, but do nothing that needs all threads of the program.
+    On a GPU, each thread that holds an element runs the text. For scalars, all threads run it. The
+    result may differ between threads, for example the thread's number. If a branch depends on such
+    a value, each thread decides by itself. Code in the branch may then load, store and run
+    assembly, but must not contain operations that need all threads of the program.
 
     Args:
         asm: assembly text, known at compile time; ``$0`` is the first result.
-        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits come packed
-            into 32-bit registers, or in registers as narrow as they are where the constraint names
-            such (``h``, say: 16 bits).
+        constraints: LLVM constraints, outputs first. Elements narrower than 32 bits are packed into
+            32-bit registers, or are in narrower registers if the constraint names them (for example
+            ``h`` for 16 bits).
         args: tensors and numbers; they are broadcast.
         dtype: the element type of the result, or a tuple of them for several results.
-        is_pure: the text has no effect but its results.
-        pack: elements of each argument that one run of the text handles.
+        is_pure: the text has no side effects.
+        pack: the number of elements of each argument that one run of the text processes.
 
     Returns:
         A tensor of the common shape, or a tuple of them.
 
     Raises:
-        LoweringError: the target declares no assembly, or refuses the text; or a branch or loop by
-            a value that may be a thread's own holds what needs all threads, such as a reduction or
-            ``debug_barrier``.
+        LoweringError: the target does not support assembly, or refuses the text; or a branch or
+            loop that depends on a value which may differ between threads contains an operation that
+            needs all threads, such as a reduction or ``debug_barrier``.
 
     Example:
         y = tl.inline_asm_elementwise(

@@ -139,7 +139,7 @@ _DETAILS = """
     Args:
         pointer: a pointer or a tensor of pointers.
         val: cast to the element type and broadcast to the pointers' shape.
-        mask: ``int1``; masked-off lanes do nothing and give back an undefined value.
+        mask: ``int1``; masked-off lanes access no memory, and their result is undefined.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
         scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
             or ``"sys"``.
@@ -148,7 +148,8 @@ _DETAILS = """
         The old value, of the element type and the pointers' shape.
 
     Raises:
-        ValueError: a constant pointer, an element type without this atomic, shapes that do not fit.
+        ValueError: the pointer is constant, the element type has no such atomic, or shapes do not
+            fit.
 """
 
 
@@ -161,7 +162,7 @@ def atomic_add(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Add to memory as one step. Integers of 32 and 64 bits, fp16, bf16, fp32, fp64.
+    """Add to memory atomically. Integers of 32 and 64 bits, fp16, bf16, fp32, fp64.
 
     Example:
         old = tl.atomic_add(out_ptr + offsets, x, mask=offsets < n)
@@ -178,9 +179,9 @@ def atomic_max(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Put the greater value in memory as one step.
+    """Write the maximum of memory and a value, atomically.
 
-    It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
+    It supports integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
 
     Example:
         old = tl.atomic_max(out_ptr + offsets, x)
@@ -197,9 +198,9 @@ def atomic_min(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Put the smaller value in memory as one step.
+    """Write the minimum of memory and a value, atomically.
 
-    It takes integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
+    It supports integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
 
     Example:
         old = tl.atomic_min(out_ptr + offsets, x)
@@ -216,7 +217,7 @@ def atomic_and(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise and into memory as one step. Integers of 32 and 64 bits.
+    """Bitwise and with memory, atomically. Integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_and(lock_ptr, 3)
@@ -233,7 +234,7 @@ def atomic_or(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise or into memory as one step. Integers of 32 and 64 bits.
+    """Bitwise or with memory, atomically. Integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_or(lock_ptr, 4)
@@ -250,7 +251,7 @@ def atomic_xor(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise exclusive or into memory as one step. Integers of 32 and 64 bits.
+    """Bitwise exclusive or with memory, atomically. Integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_xor(lock_ptr, 1)
@@ -267,7 +268,7 @@ def atomic_xchg(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Exchange a value with memory as one step. Integers of 32 and 64 bits, fp32, fp64.
+    """Exchange a value with memory atomically. Integers of 32 and 64 bits, fp32, fp64.
 
     Example:
         old = tl.atomic_xchg(lock_ptr, 0)
@@ -283,14 +284,14 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 def atomic_cas(
     pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Compare and exchange as one step: where memory has the bits of ``cmp``, it gets ``val``.
+    """Compare and exchange atomically: write ``val`` if memory has the bits of ``cmp``.
 
     Elements have 16, 32 or 64 bits.
 
     Args:
         pointer: a pointer or a tensor of pointers.
-        cmp: what memory should hold, cast to the element type.
-        val: what it then gets, cast to the element type.
+        cmp: the expected contents of memory, cast to the element type.
+        val: the value to write, cast to the element type.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
         scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
             or ``"sys"``.
@@ -299,7 +300,7 @@ def atomic_cas(
         The old value, of the element type.
 
     Raises:
-        ValueError: a constant pointer, an element of another width, shapes that do not fit.
+        ValueError: the pointer is constant, the element has another width, or shapes do not fit.
 
     Example:
         old = tl.atomic_cas(lock_ptr, 0, 1)
@@ -324,14 +325,14 @@ def atomic_cas(
 def atomic_load(
     pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Read memory, each element as one step and in order with other programs' accesses.
+    """Read memory atomically, element by element, ordered with other programs' accesses.
 
-    The read is never merged, moved or dropped.
+    The compiler never merges, moves or removes the read.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
             booleans.
-        mask: ``int1``; masked-off lanes read nothing and have an undefined value.
+        mask: ``int1``; masked-off lanes read no memory, and their result is undefined.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
         scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
             or ``"sys"``.
@@ -340,7 +341,7 @@ def atomic_load(
         The values, of the element type and the pointers' shape.
 
     Raises:
-        ValueError: another semantic, a mask that does not fit.
+        ValueError: the semantic is another one, or the mask does not fit.
 
     Example:
         ready = tl.atomic_load(lock_ptr)
@@ -366,7 +367,7 @@ def atomic_store(
     scope: Any = None,
     _semantic: Any = None,
 ) -> None:
-    """Write memory, each element as one step and in order with what other programs do.
+    """Write memory atomically, element by element, ordered with other programs' accesses.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
@@ -378,7 +379,7 @@ def atomic_store(
             or ``"sys"``.
 
     Raises:
-        ValueError: a constant pointer, another semantic, shapes that do not fit.
+        ValueError: the pointer is constant, the semantic is another one, or shapes do not fit.
 
     Example:
         tl.atomic_store(lock_ptr, 1)

@@ -247,8 +247,8 @@ def make_block_ptr(
     Args:
         base: a pointer to the tensor's first element.
         shape: the tensor's extents, integers.
-        strides: elements from one index to the next, an integer for each axis.
-        offsets: where the block starts, an integer for each axis.
+        strides: the strides in elements, an integer for each axis.
+        offsets: the start of the block, an integer for each axis.
         block_shape: the block's extents, constexprs.
         order: the axes from the fastest to the slowest in memory, constexprs.
 
@@ -257,7 +257,7 @@ def make_block_ptr(
         :func:`advance`.
 
     Raises:
-        ValueError: ``base`` is no pointer, or the lists have different lengths.
+        ValueError: ``base`` is not a pointer, or the lists have different lengths.
 
     Example:
         block_ptr = tl.make_block_ptr(x_ptr, (n,), (1,), (pid * BLOCK,), (BLOCK,), (0,))
@@ -305,14 +305,14 @@ def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
     """A block pointer moved to another block.
 
     Args:
-        base: a block pointer, which stays as it is.
-        offsets: how far to move, in elements, an integer for each axis.
+        base: a block pointer, which does not change.
+        offsets: the distance to move along each axis, in elements.
 
     Returns:
-        A block pointer. It is an error to drop it.
+        A block pointer. It is an error not to use it.
 
     Raises:
-        ValueError: there is not one offset for each axis.
+        ValueError: the number of offsets differs from the number of axes.
 
     Example:
         block_ptr = tl.make_block_ptr(x_ptr, (n,), (1,), (0,), (BLOCK,), (0,))

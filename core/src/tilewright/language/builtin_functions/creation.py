@@ -33,7 +33,7 @@ def program_id(axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def num_programs(axis: Any, _semantic: Any = None) -> tensor:
-    """The grid's extent: how many programs there are along an axis.
+    """The number of programs along an axis of the grid.
 
     Args:
         axis: 0, 1 or 2, a constexpr.
@@ -61,7 +61,7 @@ def _axis(axis: Any, name: str, semantic: Any) -> int:
 
 @builtin
 def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
-    """Consecutive integers from ``start`` up to, but without, ``end``.
+    """Consecutive integers from ``start`` to ``end - 1``.
 
     Args:
         start: a constexpr that fits ``int32``.
@@ -71,7 +71,7 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
         An ``int32`` tensor of shape ``[end - start]``.
 
     Raises:
-        ValueError: a bound is no constexpr or does not fit, or the length is no power of two.
+        ValueError: a bound is not a constexpr or out of range, or the length is not a power of two.
 
     Example:
         offsets = pid * BLOCK + tl.arange(0, BLOCK)
@@ -111,7 +111,7 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
-    """A tensor whose every element is one value.
+    """Create a tensor with one value in all elements.
 
     Args:
         shape: the extents, constexprs; ``()`` makes a scalar.
@@ -122,8 +122,8 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
         A tensor of ``shape`` and ``dtype``.
 
     Raises:
-        ValueError: there is no ``dtype``, ``value`` is no scalar, or an extent is no power of two
-            where the target needs one.
+        ValueError: ``dtype`` is missing, ``value`` is not a scalar, or the target requires powers
+            of two and an extent is not one.
 
     Example:
         lowest = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
@@ -139,12 +139,12 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
     """A number as a tensor.
 
     Args:
-        x: a number of Python, a constexpr, or a tensor, which is given back.
+        x: a Python number, a constexpr, or a tensor, which is returned unchanged.
 
     Returns:
-        A scalar: integers as the first of ``int32``, ``uint32``, ``int64``, ``uint64`` that holds
-        them, booleans as ``int1``, floats as ``float32``, or ``float64`` where fp32 has no normal
-        number near.
+        A scalar: an integer has the first type of ``int32``, ``uint32``, ``int64`` and ``uint64``
+        that holds it, a boolean has ``int1``, and a float has ``float32``, or ``float64`` if it is
+        outside the range of normal fp32 numbers.
 
     Example:
         three = tl.to_tensor(3)
@@ -160,30 +160,31 @@ def cast(
     bitcast: Any = False,
     _semantic: Any = None,
 ) -> tensor:
-    """Every element as another type.
+    """Convert every element to another type.
 
-    Floats become narrower floats by rounding, and integers by dropping the fraction; numbers become
-    ``int1`` as ``x != 0``; pointers and ``int64`` convert both ways.
+    Conversions between floats round, and conversions of floats to integers drop the fraction.
+    Numbers become ``int1`` as ``x != 0``. Pointers and ``int64`` convert both ways.
 
-    What is too great for a narrower float becomes infinity; the 8-bit formats saturate, so that it
-    and infinity become their maximum finite number. Out of range an integer is the end of its
-    range that is nearer; of 8 bits it is the low byte of the 16-bit result. NaN becomes 0, or the
-    sign bit alone (``-2**31`` as int32, ``2**31`` as uint32) where fp64 or a 64-bit integer takes
-    part. It is the same on every backend.
+    A value that exceeds the range of a narrower float becomes infinity. The 8-bit formats saturate
+    instead: such a value, or infinity, becomes their maximum finite number. A float that is out of
+    the range of an integer becomes the nearest end of that range; for 8-bit integers, the result is
+    the low byte of the 16-bit result. NaN becomes 0 or, if either type is fp64 or a 64-bit integer,
+    the sign bit alone (``-2**31`` as int32, ``2**31`` as uint32). These results are the same on
+    every backend.
 
     Args:
         input: a tensor or a number of any type.
         dtype: the type of the result.
         fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"``
-            (towards zero); only where a float becomes a narrower one, or stays what it is.
+            (towards zero); only for conversions to a narrower or the same float type.
         bitcast: keep the bits instead of the value; both types have one width.
 
     Returns:
         A tensor of the shape of ``input``.
 
     Raises:
-        ValueError: the conversion does not exist, widths differ in a bitcast, or a rounding is
-            stated where nothing is rounded.
+        ValueError: the conversion does not exist, widths differ in a bitcast, or a rounding mode is
+            given for a conversion that does not round.
 
     Example:
         half = tl.cast(x, tl.float16)

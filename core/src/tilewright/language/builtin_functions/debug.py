@@ -21,15 +21,15 @@ def static_print(
     flush: Any = False,
     _semantic: Any = None,
 ) -> None:
-    """Print while compiling, as Python's ``print`` does: constexprs by value, tensors by type.
+    """Print during compilation, like Python's ``print``: constexprs by value, tensors by type.
 
-    A kernel that comes from the cache prints nothing.
+    If the kernel is found in the cache, nothing is printed.
 
     Args:
         values: anything.
         sep: between them.
         end: after them.
-        file: where to print; standard output by default.
+        file: the file to print to; standard output by default.
         flush: write at once.
 
     Example:
@@ -59,7 +59,7 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
     Raises:
         CompileTimeAssertionFailure: it does not hold.
-        NotImplementedError: it is not known at compile time; see :func:`device_assert`.
+        NotImplementedError: the condition is not known at compile time; see :func:`device_assert`.
 
     Example:
         tl.static_assert(BLOCK % 4 == 0, "BLOCK must be a multiple of 4")
@@ -80,7 +80,7 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
 
     The line is ``pid (x, y, z) idx (i, ...) prefix: value``.
 
-    A program prints a line once, however many threads run it.
+    A program prints each line once, although many threads execute it.
 
     Args:
         prefix: printable ASCII text, known at compile time.
@@ -120,7 +120,7 @@ def _flat(semantic: Any, arg: Any) -> list[tensor]:
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
-    """In debug mode, stop the kernel with an error where a condition does not hold.
+    """In debug mode, stop the kernel with an error if a condition is false.
 
     Otherwise nothing is compiled.
 
@@ -129,7 +129,7 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = N
     Args:
         cond: a condition, cast to ``int1``.
         msg: the error's text, known at compile time.
-        mask: ``int1``; where it is false nothing is checked. It is broadcast with the condition.
+        mask: ``int1``; masked-off elements are not checked. It is broadcast with the condition.
 
     Example:
         tl.device_assert(offsets >= 0, "an offset is negative", mask=offsets < n)

@@ -377,8 +377,8 @@ def make_tensor_descriptor(
     Args:
         base: a pointer to the first element, aligned to 16 bytes.
         shape: 1 to 5 extents, integers.
-        strides: elements from one index to the next, an integer for each axis; the last is the
-            constexpr 1, the others are multiples of 16 bytes.
+        strides: the strides in elements, an integer for each axis; the last one is the constexpr 1,
+            the others are multiples of 16 bytes.
         block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least
             16 bytes.
         padding_option: what a load reads outside of the tensor: ``"zero"``, or ``"nan"`` for
@@ -446,15 +446,15 @@ def make_tensor_descriptor(
 
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
-    """A block of a tensor: ``desc.load(offsets)``.
+    """Load a block of a tensor: ``desc.load(offsets)``.
 
     Args:
         desc: a descriptor, made in the kernel or on the host.
-        offsets: where the block starts: a scalar integer for each axis.
+        offsets: the start of the block: a scalar integer for each axis.
 
     Returns:
-        A tensor of the descriptor's block shape; outside of the tensor it holds the descriptor's
-        padding.
+        A tensor of the descriptor's block shape. Elements outside of the array have the
+        descriptor's padding.
 
     Raises:
         ValueError: there is not one scalar for each axis.
@@ -472,9 +472,9 @@ def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any 
 
     Args:
         desc: a descriptor, made in the kernel or on the host.
-        offsets: where the block starts: a scalar integer for each axis.
-        value: a tensor of the block's shape, cast to the element type; elements outside of the
-            tensor are dropped.
+        offsets: the start of the block: a scalar integer for each axis.
+        value: a tensor of the block's shape, cast to the element type. Elements outside of the
+            array are not written.
 
     Raises:
         ValueError: the shapes do not fit.

@@ -23,12 +23,12 @@ class PropagateNan(enum.Enum):
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """The sum, as ``x + y``, with a say about overflow.
+    """Add two values, as ``x + y``, with a choice of overflow checks.
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast.
-        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+        y: the second operand; both are promoted and broadcast.
+        sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
         A tensor of the common type and shape.
@@ -44,12 +44,12 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """The difference, as ``x - y``, with a say about overflow.
+    """Subtract two values, as ``x - y``, with a choice of overflow checks.
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast.
-        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+        y: the second operand; both are promoted and broadcast.
+        sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
         A tensor of the common type and shape.
@@ -69,8 +69,8 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast.
-        sanitize_overflow: false leaves out the debug mode's check for integer overflow.
+        y: the second operand; both are promoted and broadcast.
+        sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
         A tensor of the common type and shape.
@@ -94,11 +94,11 @@ def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) 
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     """Select one of two values, element by element.
 
-    Both are computed; to keep memory from being read, mask the ``load``.
+    Both values are computed. To prevent a memory access, mask the load.
 
     Args:
-        condition: ``int1``; other numbers count as ``condition != 0``, with a warning.
-        x: the value where it holds: a tensor or a number.
+        condition: ``int1``; other types are converted by ``condition != 0``, with a warning.
+        x: the value where the condition is true: a tensor or a number.
         y: the value elsewhere. The two are promoted to one type, or are pointers of one type; all
             three are broadcast.
 
@@ -158,9 +158,9 @@ def minimum(
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the
-            program text have their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number;
+        y: the second operand; both are promoted and broadcast. bf16 is computed as fp32, and
+            literal numbers keep their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number, return the number;
             ``tl.PropagateNan.ALL``: NaN.
 
     Returns:
@@ -183,9 +183,9 @@ def maximum(
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast. bf16 is computed as fp32, and numbers of the
-            program text have their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number the number;
+        y: the second operand; both are promoted and broadcast. bf16 is computed as fp32, and
+            literal numbers keep their own type.
+        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number, return the number;
             ``tl.PropagateNan.ALL``: NaN.
 
     Returns:
@@ -204,7 +204,7 @@ def maximum(
 def clamp(
     x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
 ) -> tensor:
-    """Clamp a value between two limits; undefined where the lower limit is above the upper one.
+    """Clamp a value between two limits; undefined if the lower limit exceeds the upper one.
 
     Args:
         x: a tensor or a number.
@@ -234,11 +234,12 @@ def clamp(
 
 @builtin
 def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
-    """The operand itself, with the statement that it is zero in places. Debug mode asserts that.
+    """Return the operand, and assert in debug mode that it is zero where a mask is true.
 
     Args:
         x: a tensor of numbers.
-        mask: ``int1``: where it holds, ``x`` is expected to be zero. It is broadcast with ``x``.
+        mask: ``int1``: ``x`` is expected to be zero in the elements for which it is true. It is
+            broadcast with ``x``.
 
     Returns:
         ``x``.
@@ -354,7 +355,7 @@ def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
         values: the number for each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. A promise that does not hold makes the program undefined.
+        ``input``. If the hint is wrong, the behaviour of the program is undefined.
 
     Raises:
         TypeError: a value is no positive constexpr.
@@ -368,14 +369,14 @@ def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """The operand itself, with the promise that its values come in runs of consecutive integers.
+    """Return the operand, with the hint that its values form runs of consecutive integers.
 
     Args:
         input: an integer or pointer tensor.
         values: the length of the runs along each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. A promise that does not hold makes the program undefined.
+        ``input``. If the hint is wrong, the behaviour of the program is undefined.
 
     Raises:
         TypeError: a value is no positive constexpr.
@@ -389,14 +390,14 @@ def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """The operand itself, with the promise that its values come in runs of equal ones.
+    """Return the operand, with the hint that its values form runs of equal values.
 
     Args:
         input: a tensor.
         values: the length of the runs along each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. A promise that does not hold makes the program undefined.
+        ``input``. If the hint is wrong, the behaviour of the program is undefined.
 
     Raises:
         TypeError: a value is no positive constexpr.
@@ -410,7 +411,8 @@ def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def assume(cond: Any, _semantic: Any = None) -> None:
-    """Let the compiler rely on a condition. One that does not hold makes the program undefined.
+    """Let the compiler rely on a condition. If it is false, the behaviour of the program is
+    undefined.
 
     Args:
         cond: a scalar condition. A constexpr that holds says nothing.

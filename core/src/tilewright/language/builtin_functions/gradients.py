@@ -12,9 +12,9 @@ from tilewright.language.value_types.values import constexpr
 
 @builtin
 def stop_gradient(x: Any, _semantic: Any = None) -> Any:
-    """The operand itself, which the kernel's derivatives take for a constant.
+    """Return the operand, which the kernel's derivatives treat as a constant.
 
-    A kernel computes the same with and without it.
+    It does not change the results of the kernel itself.
 
     Args:
         x: a tensor or a number.

@@ -8,26 +8,26 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 class range:  # noqa: N801
-    """A loop's iterations, as of Python's ``range``, with hints to the compiler.
+    """The iterations of a loop, as with Python's ``range``, with hints to the compiler.
 
     The hints never change the loop's results.
 
     Args:
-        arg1: the end, where it is alone; else the start: a scalar of any integer type.
+        arg1: the start, or the end if it is the only argument: a scalar of any integer type.
         arg2: the end.
-        step: by default 1; a negative one is a constexpr. One that is known at run time alone must
-            be positive: CPUs and debug mode stop the kernel otherwise, elsewhere the loop does not
-            run. The induction variable has the promoted type of all three.
-        num_stages: depth of the software pipeline; of a loop without matmuls too, on GPUs
-            that copy to shared memory asynchronously.
-        loop_unroll_factor: how many iterations to unroll; 1 forbids unrolling.
+        step: the step, by default 1. A negative step must be a constexpr. A step that is only known
+            at run time must be positive: otherwise, CPUs and debug mode stop the kernel, and GPUs
+            skip the loop. The induction variable has the promoted type of all three.
+        num_stages: the depth of the software pipeline. It also applies to loops without matmuls, on
+            GPUs that copy to shared memory asynchronously.
+        loop_unroll_factor: the number of iterations to unroll; 1 forbids unrolling.
         disallow_acc_multi_buffer: keep one buffer for a dot's accumulator.
         flatten: merge with the loop nest inside.
-        warp_specialize: split the body among groups of warps.
+        warp_specialize: use separate warps for copies and for matmuls.
         disable_licm: hoist nothing out of the loop.
 
     Raises:
-        RuntimeError: it is iterated outside of a kernel.
+        RuntimeError: it is used outside of a kernel.
 
     Example:
         total = 0
@@ -70,13 +70,13 @@ class static_range:  # noqa: N801
     """A loop that is unrolled while compiling; its variable is a constexpr in every copy.
 
     Args:
-        arg1: the end, where it is alone; else the start: a constexpr integer.
+        arg1: the start, or the end if it is the only argument: a constexpr integer.
         arg2: the end.
         step: by default 1.
 
     Raises:
         TypeError: a bound is no constexpr integer.
-        RuntimeError: it is iterated outside of a kernel.
+        RuntimeError: it is used outside of a kernel.
 
     Example:
         power = x

@@ -49,20 +49,21 @@ def dot(
         acc: ``[..., M, N]`` of the result's type; None is zero.
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
             ``"bf16x3"``, ``"bf16x6"``; the default comes from the options.
-        allow_tf32: the older spelling: true is ``"tf32"``, false ``"ieee"``.
+        allow_tf32: deprecated: true means ``"tf32"``, false ``"ieee"``.
         max_num_imprecise_acc: fp8 only: how many terms may be accumulated at reduced precision
             before a full-precision add; at most K.
         out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32.
-            int32 for int8, fp64 for fp64, fp32 for all else.
-        order: of the additions along K. ``"any"`` (the default) is the target's, with its matrix
-            instructions; ``"sequential"`` adds one product after the other to ``acc``, each with
-            one rounding, without matrix instructions: the result has the same bits everywhere.
+            It is int32 for int8, fp64 for fp64, and fp32 for all other types.
+        order: of the additions along K. ``"any"`` (the default) is the order of the target's matrix
+            instructions. ``"sequential"`` adds one product after the other to ``acc``, each with a
+            single rounding and without matrix instructions, so the result has the same bits on
+            every target.
 
     Returns:
         A tensor ``[..., M, N]``.
 
     Raises:
-        ValueError: types, shapes or options that do not fit, or that the target lacks.
+        ValueError: types, shapes or options do not fit, or the target does not support them.
 
     Example:
         a = tl.broadcast_to(x[:, None], [BLOCK, BLOCK])
@@ -248,12 +249,13 @@ def dot_scaled(
 
     Leading axes are batches.
 
-    Scales of both sides may be of any size: one of 2**127 may meet one of 2**-126. GPUs whose
-    matrix instructions take no scales bring each side to bf16 (f16 beside unscaled fp16, f32 for
-    scaled fp16), and compute what leaves the range of that again, in several slower passes.
+    Scales of both sides may have any magnitude, for example 2**127 on one side and 2**-126 on the
+    other. GPUs without scaled matrix instructions convert each side to bf16 (f16 if the other side
+    is unscaled fp16, f32 for scaled fp16). They compute results that leave the range of that type
+    again, in several slower passes.
 
     Args:
-        lhs: ``[..., M, K]`` in ``lhs_format``, as uint8 where NumPy has no such type.
+        lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.
         lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]``
             fp8e4nv, or None.
         lhs_format: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``,
@@ -271,8 +273,7 @@ def dot_scaled(
         An fp32 tensor ``[..., M, N]``.
 
     Raises:
-        ValueError: formats, shapes or types that do not fit, or the target declares no such
-            matmul.
+        ValueError: formats, shapes or types do not fit, or the target declares no such matmul.
 
     Example:
         a = tl.full((32, 64), 56, tl.uint8)

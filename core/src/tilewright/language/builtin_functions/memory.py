@@ -39,24 +39,25 @@ def load(
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
-        mask: ``int1``; nothing is read where it is false. It and the pointers are broadcast to one
-            shape.
-        other: the value of masked-off elements, cast to the element type; without it they are zero,
-            as Triton leaves them on GPUs.
-        boundary_check: axes along which a block pointer is masked to its tensor's shape.
+        mask: ``int1``; masked-off elements read no memory. The mask and the pointers are broadcast
+            to one shape.
+        other: the value of masked-off elements, cast to the element type. Without it, they are
+            zero, as with Triton on GPUs.
+        boundary_check: the axes along which accesses through a block pointer are masked to the
+            tensor's shape.
         padding_option: what a block pointer reads outside: ``""`` (undefined), ``"zero"``,
             ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
-        volatile: never merge, move or drop this load.
+        volatile: whether the compiler must not merge, move or remove this load.
 
     Returns:
         A scalar for a scalar pointer, else a tensor of the pointers' shape. A byte other than 0 in
         memory is a true ``int1``.
 
     Raises:
-        ValueError: ``pointer`` is none, there is ``other`` without ``mask``, a scalar pointer has a
-            block of masks, shapes do not fit, or an option is unknown.
+        ValueError: ``pointer`` is not a pointer, ``other`` is given without ``mask``, a scalar
+            pointer has a tensor of masks, shapes do not fit, or an option is unknown.
 
     Example:
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
@@ -141,14 +142,15 @@ def store(
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
         value: cast to the element type and broadcast to the pointers' shape.
-        mask: ``int1``; nothing is written where it is false.
-        boundary_check: axes along which a block pointer is masked to its tensor's shape.
+        mask: ``int1``; masked-off elements write no memory.
+        boundary_check: the axes along which accesses through a block pointer are masked to the
+            tensor's shape.
         cache_modifier: ``""``, ``".wb"``, ``".cg"``, ``".cs"`` or ``".wt"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
 
     Raises:
-        ValueError: ``pointer`` is none or points to constants, shapes do not fit, the mask is not
-            boolean, or an option is unknown.
+        ValueError: ``pointer`` is not a pointer or points to constants, shapes do not fit, the mask
+            is not boolean, or an option is unknown.
 
     Example:
         tl.store(out_ptr + offsets, x, mask=offsets < n)
@@ -185,7 +187,7 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of this program; all of them see the earlier writes after it.
+    """Wait for all threads of this program; afterwards, all of them see the earlier writes.
 
     Example:
         tl.debug_barrier()

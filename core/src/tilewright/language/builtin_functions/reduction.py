@@ -23,26 +23,26 @@ def reduce(
     order: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Combine the elements along an axis into one, in any order and grouping unless one is stated.
+    """Combine the elements along an axis into one, in any order unless ``order`` is given.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
         axis: a constexpr; None reduces all elements.
-        combine_fn: a function of the language over scalars, ``f(a0, .., b0, ..)`` with n values for
-            either side, giving n values of the inputs' types; it must be associative and
-            commutative.
+        combine_fn: a kernel-language function of scalars, ``f(a0, .., b0, ..)``, which takes n
+            values for each side and returns n values of the inputs' types. It must be associative
+            and commutative.
         keep_dims: keep the axis, with extent 1.
-        order: ``"any"``; ``"tree"``: one balanced tree, whatever the target, ``num_warps`` and the
-            other axes, at little cost; ``"sequential"``: one element after the other, at the cost
-            of a loop in one thread. The result then has the same bits everywhere. None is what
-            ``jit(order=)`` states, else ``"any"``.
+        order: ``"any"``; ``"tree"``: a balanced tree that does not depend on the target,
+            ``num_warps`` or the other axes, at little cost; ``"sequential"``: one element after the
+            other, at the cost of a loop in one thread. With the latter two, the result has the same
+            bits on every target. None stands for the order in ``jit(order=)``, or else ``"any"``.
 
     Returns:
-        A tensor without the axis (a scalar where none is left), or a tuple of n.
+        A tensor without the axis (a scalar if no axis is left), or a tuple of n tensors.
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``
-            yields other types, or there is no such order, or the target lacks it.
+            returns other types, or the order is unknown or not supported by the target.
 
     Example:
         total = tl.reduce(x, 0, combine)
@@ -76,14 +76,14 @@ def associative_scan(
     order: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Running combinations along an axis: element i combines elements 0 to i.
+    """Scan along an axis: element i of the result combines elements 0 to i.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are scanned together.
         axis: a constexpr.
-        combine_fn: as for :func:`reduce`: associative, but not necessarily commutative; earlier
-            elements are on the left.
-        reverse: element i combines elements i to the last.
+        combine_fn: a function as for :func:`reduce`. It must be associative, but need not be
+            commutative; earlier elements are on the left.
+        reverse: element i of the result combines element i to the last one.
         order: as for :func:`reduce`.
 
     Returns:
@@ -110,18 +110,17 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     """Run a function of scalars, which may branch and loop, on every element.
 
     Args:
-        scalar_fn: a function of the language over scalars. With ``pack`` above 1 it takes that many
-            consecutive elements of each argument in turn, and returns as many values for each
-            result.
+        scalar_fn: a kernel-language function of scalars. With ``pack`` above 1, it receives that
+            many consecutive elements of each argument, and returns as many values for each result.
         args: tensors and numbers, which are broadcast. Nothing is masked.
         pack: a constexpr that divides the number of elements.
 
     Returns:
-        A tensor of the common shape, or a tuple where ``scalar_fn`` returns several values.
+        A tensor of the common shape, or a tuple if ``scalar_fn`` returns several values.
 
     Raises:
-        ValueError: there are no arguments, ``pack`` does not divide, or the values of one result
-            differ in type.
+        ValueError: there are no arguments, ``pack`` does not divide the number of elements, or the
+            values of one result differ in type.
 
     Example:
         combined = tl.map_elementwise(combine, x, y)

@@ -15,11 +15,11 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
-    """Two operands in their common shape.
+    """Broadcast two operands to their common shape.
 
     Args:
         input: a tensor or a number.
-        other: another. Missing leading axes are added, and axes of extent 1 grow.
+        other: another. Missing leading axes are added, and axes of extent 1 are repeated.
 
     Returns:
         A tuple of two tensors of one shape.
@@ -37,10 +37,11 @@ def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
 
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """A tensor repeated to a shape.
+    """Broadcast a tensor to a shape.
 
     Args:
-        input: a tensor or a number. Missing leading axes are added, and axes of extent 1 grow.
+        input: a tensor or a number. Missing leading axes are added, and axes of extent 1 are
+            repeated.
         shape: the extents, constexprs, as one list or as separate arguments.
 
     Returns:
@@ -57,15 +58,15 @@ def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """A tensor with new axes of extent 1.
+    """Insert new axes of extent 1.
 
     Args:
         input: a tensor or a number.
-        axis: where the new axes stand in the result: a constexpr integer or a list of them;
+        axis: the positions of the new axes in the result: a constexpr integer or a list of them;
             negative ones count from the end.
 
     Returns:
-        A tensor of the same elements, with one axis more for each of ``axis``.
+        A tensor of the same elements, with the new axes.
 
     Raises:
         ValueError: an axis is out of range, or named twice.
@@ -86,13 +87,13 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
-    """The same elements in another shape, in row-major order.
+    """Reshape a tensor, with its elements in row-major order.
 
     Args:
         input: a tensor.
         shape: the extents, constexprs, as one list or as separate arguments; ``()`` makes one
             element a scalar.
-        can_reorder: any order of the elements is as good; this can save moving them.
+        can_reorder: permits any order of the elements, which can save moving them.
 
     Returns:
         A tensor of ``shape``.
@@ -110,7 +111,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Reshape, with elements in any order.
 
-    Deprecated: use :func:`reshape`, with ``can_reorder=True`` where the order does not matter.
+    Deprecated: use :func:`reshape`, with ``can_reorder=True`` if the order does not matter.
 
     Args:
         input: a tensor.
@@ -157,18 +158,19 @@ def reshaped(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: 
 
 @builtin
 def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """A tensor with its axes in another order.
+    """Permute the axes of a tensor; by default, exchange the last two.
 
     Args:
         input: a tensor.
         dims: axis ``i`` of the result is axis ``dims[i]`` of ``input``: a list or separate
-            arguments. Without them the last two axes change places.
+            arguments. By default, the last two axes are exchanged.
 
     Returns:
         A tensor of the same elements.
 
     Raises:
-        ValueError: there are no ``dims`` and fewer than two axes, or ``dims`` is no permutation.
+        ValueError: ``dims`` is missing and there are fewer than two axes, or ``dims`` is not a
+            permutation.
 
     Example:
         square = tl.reshape(x, (BLOCK // 4, 4))
@@ -187,7 +189,7 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """A tensor with its axes in another order, which is always stated.
+    """Permute the axes of a tensor.
 
     Args:
         input: a tensor.
@@ -218,12 +220,12 @@ def _permute(semantic: Any, x: tensor, order: list[int]) -> tensor:
 def cat(
     input: Any, other: Any, can_reorder: Any = False, dim: Any = 0, _semantic: Any = None
 ) -> tensor:
-    """One tensor after another along an axis.
+    """Concatenate two tensors along an axis.
 
     Args:
         input: the first tensor.
         other: the second, of the same extents and promoted to one type with the first.
-        can_reorder: any order of the elements would do; the order is kept all the same.
+        can_reorder: permits any order of the elements; the order is kept nevertheless.
         dim: the axis, a constexpr.
 
     Returns:
@@ -264,11 +266,11 @@ def _unify(semantic: Any, a: tensor, b: tensor) -> builtins.tuple[tensor, tensor
 
 @builtin
 def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
-    """Two operands side by side in a new last axis.
+    """Join two operands along a new last axis.
 
     Args:
         a: a tensor or a number.
-        b: another; the two are broadcast and promoted to one type.
+        b: the second operand; both are broadcast and promoted to one type.
 
     Returns:
         A tensor ``z`` with ``z[..., 0]`` the first and ``z[..., 1]`` the second; two scalars give
@@ -295,7 +297,7 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def split(a: Any, _semantic: Any = None) -> tl_tuple:
-    """The two halves of a last axis of extent 2: the inverse of :func:`join`.
+    """Split a last axis of extent 2 into two tensors: the inverse of :func:`join`.
 
     Args:
         a: a tensor whose last axis has extent 2.
@@ -346,8 +348,8 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
 
     Args:
         src: a tensor.
-        index: an integer tensor of the rank of ``src``, and of its extents on the other axes. An
-            index out of range yields an undefined value.
+        index: an integer tensor with the rank of ``src``, and with the same extents on the other
+            axes. An index out of range yields an undefined value.
         axis: a constexpr.
 
     Returns:
@@ -386,8 +388,8 @@ def histogram(input: Any, num_bins: Any, mask: Any = None, _semantic: Any = None
 
     Args:
         input: a 1-D integer tensor. Numbers outside of the bins are not counted.
-        num_bins: how many bins there are: a constexpr, a power of two.
-        mask: ``int1``; elements for which it is false are not counted.
+        num_bins: the number of bins: a constexpr, a power of two.
+        mask: ``int1``; masked-off elements are not counted.
 
     Returns:
         An ``int32`` tensor of shape ``[num_bins]``.

@@ -22,23 +22,23 @@ def atomic_poll(
     timeout_ns: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Read memory again and again until it has a value.
+    """Read memory repeatedly until it has a value.
 
     Args:
-        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`; a tensor waits until
-            every element had its value once.
+        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`. For a tensor, it
+            waits until each element had its value at least once.
         expected_value: cast to the element type and broadcast to the pointers' shape.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
         scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
             or ``"sys"``.
-        timeout_ns: an integer of at least 0: nanoseconds after which to give up, after one reading
-            at least; None waits for ever.
+        timeout_ns: the time limit in nanoseconds, an integer of at least 0. It reads at least once.
+            None waits forever.
 
     Returns:
-        ``int1``, of the pointers' shape: whether the value was there.
+        ``int1``, of the pointers' shape: whether memory had the value.
 
     Raises:
-        ValueError: another semantic, a negative time, shapes that do not fit.
+        ValueError: the semantic is another one, the time is negative, or shapes do not fit.
 
     Example:
         there = tl.atomic_poll(lock_ptr, 0, timeout_ns=1000)

@@ -244,15 +244,15 @@ def _annotation(cls: type[aggregate_value], name: str) -> Any:
 
 
 def aggregate(cls: type) -> type[aggregate_value]:
-    """Make a class of kernel values out of a class of annotated fields.
+    """Decorate a class with annotated fields: kernels can create, pass and return its instances.
 
     Fields are annotated: ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, another aggregate; a class
-    attribute of the same name is the default. ``__init__`` may be a function of the language, a
-    constexpr function or plain Python that sets every field; without it fields come by position or
-    name. Methods are functions of the language, constexpr functions or plain Python that runs while
-    the kernel is compiled. Bases must be aggregates; their fields come first.
+    attribute of the same name is the default. ``__init__`` may be a kernel-language function, a
+    constexpr function or plain Python, and sets every field. Without it, fields are passed by
+    position or name. Methods are kernel-language functions, constexpr functions, or plain Python
+    that runs during compilation. Bases must be aggregates; their fields come first.
 
-    Instances are values: ``instance.field = value`` is refused once one is made; see
+    Instances are immutable values: ``instance.field = value`` is an error after ``__init__``; see
     :func:`aggregate_replace`. A method in plain Python may assign to ``self.field``. That assigns
     the variables that hold the instance, in the function that calls the method alone, through its
     branches and loops.

@@ -528,16 +528,16 @@ def device_function(
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """Make a Python function that kernels may call while they are compiled.
+    """Make a Python function that kernels may call during compilation.
 
-    In a kernel it takes the values of constexpr arguments and returns a constexpr; on the host it
-    is called as it is. Its source is part of the key of the functions that call it.
+    In a kernel, it receives the values of constexpr arguments and returns a constexpr. On the host,
+    it is an ordinary function. Its source is part of the key of the functions that call it.
 
     Args:
         fn: the function.
 
     Returns:
-        A function for the host and for kernels, usable as a method too.
+        A function for the host and for kernels, which can also be a method.
 
     Example:
         @tw.constexpr_function

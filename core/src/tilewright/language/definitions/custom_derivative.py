@@ -43,7 +43,7 @@ class CustomDerivative(JitCallable):
 
 
 def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
-    """Make a function of the language that has a derivative of its own.
+    """Make a kernel-language function with a custom derivative.
 
         @tw.custom_vjp
         def round_through(x):
@@ -53,18 +53,18 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
         def _(x, y, dy):
             return tl.where(tl.abs(x) < 1, dy, 0.0)
 
-    Kernels call it like any other function, and are compiled as if it were one. ``tw.vjp`` calls
-    the rule instead of deriving the function's body: it gets the arguments, the results, and the
-    cotangents of those results that are floats; and returns the cotangent of each parameter but
-    constexprs, or None where there is none. The results of a function that returns a tuple are
-    arguments of their own. A cotangent has the shape of what it belongs to, and 32 bits where that
-    has fewer. A number stands for a tile of it.
+    Kernels call it like any other function, and compile to the same code. ``tw.vjp`` calls the rule
+    instead of deriving the function's body. The rule receives the arguments, the results, and the
+    cotangents of float results. It returns a cotangent, or None, for each parameter that is not a
+    constexpr. If the function returns a tuple, each result is a separate argument of the rule. A
+    cotangent has the shape of its value, and at least 32 bits. A returned number stands for a tile
+    of that number.
 
-    ``tw.jvp`` calls the rule that is set by ``.jvp``, which gets the arguments, the results, and
-    the tangents of those arguments that are floats; and returns the tangents of those results that
-    are floats. Second derivatives derive the rules.
+    ``tw.jvp`` calls the rule that ``.jvp`` sets. This rule receives the arguments, the results, and
+    the tangents of float arguments. It returns the tangents of float results. Second derivatives
+    derive the rules.
 
-    The function computes values from values: it reads and writes no memory.
+    The function must not access memory.
 
     Args:
         fn: a function, as for ``tilewright.jit``.

@@ -37,14 +37,14 @@ def softmax(
     keep_dims: core.constexpr = False,
     ieee_rounding: core.constexpr = False,
 ):
-    """The exponentials along an axis, divided by their sum.
+    """Compute the exponentials along an axis, divided by their sum.
 
     The maximum is subtracted first, so nothing overflows.
 
     Args:
         x: a tensor of fp32 or fp64.
         dim: the axis, a constexpr; the first one by default.
-        keep_dims: changes nothing: the result always has the shape of ``x``.
+        keep_dims: has no effect: the result always has the shape of ``x``.
         ieee_rounding: round the divisions correctly.
 
     Returns:

@@ -122,22 +122,22 @@ def max(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The maximum along an axis; NaN counts only where nothing else is there.
+    """The maximum along an axis; NaN counts only if all elements are NaN.
 
-    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
-    the first one.
+    If all elements are NaN, or if several are equal to the result (0.0 equals -0.0), the position
+    is the first one.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise
-            any.
+        return_indices_tie_break_left: whether the first of equal values (and of NaNs) is returned;
+            if false, any of them.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
         The values, or a tuple of the values and their ``int32`` positions. Integers narrower than
-        32 bits give int32 and fp16 and bf16 give fp32; with positions only bf16 is widened.
+        32 bits become int32, and fp16 and bf16 become fp32. With positions, only bf16 is widened.
 
     Example:
         largest, where = tl.max(x, axis=0, return_indices=True)
@@ -157,17 +157,17 @@ def min(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The minimum along an axis; NaN counts only where nothing else is there.
+    """The minimum along an axis; NaN counts only if all elements are NaN.
 
-    The position is that of the value: of NaNs alone, as of equal values (0.0 and -0.0 are equal),
-    the first one.
+    If all elements are NaN, or if several are equal to the result (0.0 equals -0.0), the position
+    is the first one.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr; None takes all elements.
         return_indices: give the positions too.
-        return_indices_tie_break_left: of equal values (and of NaNs) the first one counts; otherwise
-            any.
+        return_indices_tie_break_left: whether the first of equal values (and of NaNs) is returned;
+            if false, any of them.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
@@ -186,12 +186,12 @@ def min(
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the maximum along an axis; NaN counts only where nothing else is there.
+    """The position of the maximum along an axis; NaN counts only if all elements are NaN.
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None counts all elements in row-major order.
-        tie_break_left: of equal values the first one counts; otherwise any.
+        axis: the axis, a constexpr; None searches all elements in row-major order.
+        tie_break_left: whether the first of equal values is returned; if false, any of them.
         keep_dims: keep the axis, with extent 1.
 
     Returns:
@@ -212,12 +212,12 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the minimum along an axis; NaN counts only where nothing else is there.
+    """The position of the minimum along an axis; NaN counts only if all elements are NaN.
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None counts all elements in row-major order.
-        tie_break_left: of equal values the first one counts; otherwise any.
+        axis: the axis, a constexpr; None searches all elements in row-major order.
+        tie_break_left: whether the first of equal values is returned; if false, any of them.
         keep_dims: keep the axis, with extent 1.
 
     Returns:

@@ -15,7 +15,7 @@ def cdiv(x, div):
 
     Args:
         x: an integer tensor or number.
-        div: what it is divided by; the two are promoted and broadcast.
+        div: the divisor; both are promoted and broadcast.
 
     Returns:
         ``(x + div - 1) // div``.
@@ -30,16 +30,16 @@ def cdiv(x, div):
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Map each program to another place in a grid, so that concurrent programs share rows.
+    """Reorder the programs of a 2-d grid, so that concurrent programs share rows.
 
-    Groups of rows are walked column by column.
+    Programs process groups of rows column by column.
 
     Args:
-        i: the program's row, as row-major order has it.
+        i: the program's row in row-major order.
         j: its column.
         size_i: rows of the grid.
         size_j: columns of the grid.
-        size_g: rows of a group; the last group may have fewer.
+        size_g: the number of rows of a group; the last group may have fewer.
 
     Returns:
         A tuple: the row and the column to work on.

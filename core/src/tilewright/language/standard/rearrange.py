@@ -12,11 +12,11 @@ from tilewright.language.standard.extents import interleaved, normal_axis, only_
 
 @device_function
 def ravel(x, can_reorder: core.constexpr = False):
-    """All elements in one axis, in row-major order.
+    """Flatten a tensor to one axis, in row-major order.
 
     Args:
         x: a tensor.
-        can_reorder: any order of the elements is as good.
+        can_reorder: permits any order of the elements.
 
     Returns:
         A 1-D tensor.
@@ -29,7 +29,7 @@ def ravel(x, can_reorder: core.constexpr = False):
 
 @device_function
 def squeeze(x, dim: core.constexpr):
-    """A tensor without one of its axes.
+    """Remove an axis of extent 1.
 
     Args:
         x: a tensor.
@@ -51,11 +51,11 @@ def squeeze(x, dim: core.constexpr):
 
 @device_function
 def unsqueeze(x, dim: core.constexpr):
-    """A tensor with a new axis of extent 1.
+    """Insert a new axis of extent 1.
 
     Args:
         x: a tensor.
-        dim: where the axis stands in the result: a constexpr.
+        dim: the position of the axis in the result: a constexpr.
 
     Returns:
         A tensor of the same elements.
@@ -68,11 +68,11 @@ def unsqueeze(x, dim: core.constexpr):
 
 @device_function
 def interleave(a, b):
-    """The elements of two tensors in turn along the last axis.
+    """Interleave the elements of two tensors along the last axis.
 
     Args:
-        a: a tensor or a number: elements 0, 2, 4 and so on of the result.
-        b: another, of the same shape: elements 1, 3, 5 and so on.
+        a: a tensor or a number: the elements 0, 2, 4 and so on of the result.
+        b: the second one, of the same shape: the elements 1, 3, 5 and so on.
 
     Returns:
         A tensor whose last axis is twice as long; two scalars give shape ``[2]``.
@@ -88,7 +88,7 @@ def interleave(a, b):
 
 @device_function
 def flip(x, dim: core.constexpr = None):
-    """A tensor in reverse order along an axis.
+    """Reverse the elements along an axis.
 
     Args:
         x: a tensor.

@@ -39,12 +39,12 @@ def sum(
         input: a tensor of numbers.
         axis: a constexpr; None adds all elements.
         keep_dims: keep the axis, with extent 1.
-        dtype: the type to sum in. By default integers narrower than 32 bits are summed as int32 or
-            uint32 (booleans as uint32), all else in its own type.
+        dtype: the type to sum in. By default, integers narrower than 32 bits are summed as int32 or
+            uint32 (booleans as uint32), and other types as themselves.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
-        A tensor without the axis (a scalar where none is left).
+        A tensor without the axis (a scalar if no axis is left).
 
     Example:
         total = tl.sum(x, axis=0)
@@ -64,7 +64,7 @@ def xor_sum(input, axis=None, keep_dims=False):
         keep_dims: keep the axis, with extent 1.
 
     Returns:
-        A tensor without the axis (a scalar where none is left).
+        A tensor without the axis (a scalar if no axis is left).
 
     Raises:
         CompileTimeAssertionFailure: ``input`` holds no integers.
@@ -86,7 +86,7 @@ def reduce_or(input, axis, keep_dims=False):
         keep_dims: keep the axis, with extent 1.
 
     Returns:
-        A tensor without the axis (a scalar where none is left).
+        A tensor without the axis (a scalar if no axis is left).
 
     Raises:
         CompileTimeAssertionFailure: ``input`` holds no integers.

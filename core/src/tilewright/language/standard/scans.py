@@ -30,8 +30,8 @@ def cumsum(
         input: a tensor of numbers.
         axis: a constexpr.
         reverse: sum from the end.
-        dtype: the type to sum in. By default integers narrower than 32 bits widen to 32, bf16 to
-            fp32, and all else keeps its type.
+        dtype: the type to sum in. By default, integers narrower than 32 bits widen to 32 bits, bf16
+            widens to fp32, and other types stay.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
@@ -59,7 +59,7 @@ def cumprod(
         input: a tensor of numbers.
         axis: a constexpr.
         reverse: multiply from the end.
-        dtype: the type to multiply in; by default that of ``input``, and fp32 for bf16.
+        dtype: the type of the multiplications; by default the type of ``input``, and fp32 for bf16.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:

@@ -139,7 +139,7 @@ def sort_impl(
 
     Raises:
         ValueError: ``dim`` is another axis.
-        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+        CompileTimeAssertionFailure: ``k`` is not a power of two, or exceeds the extent.
 
     Example:
         ordered = tl.standard.sort_impl(x)
@@ -185,17 +185,17 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 
     Args:
         x: a tensor of numbers.
-        k: how many: a constexpr, a power of two.
+        k: the number of elements: a constexpr, a power of two.
         dim: the last axis, or None.
-        descending: false returns the smallest ones, in rising order.
+        descending: false returns the smallest elements, in ascending order.
 
     Returns:
-        A tensor whose last axis has ``k`` elements. Where that is fewer than before, integers
-        narrower than 32 bits give int32, fp16 and bf16 fp32.
+        A tensor whose last axis has ``k`` elements. If that is fewer than before, integers narrower
+        than 32 bits become int32, and fp16 and bf16 become fp32.
 
     Raises:
         ValueError: ``dim`` is another axis, or ``x`` a scalar.
-        CompileTimeAssertionFailure: ``k`` is no power of two, or too great.
+        CompileTimeAssertionFailure: ``k`` is not a power of two, or exceeds the extent.
 
     Example:
         best = tl.topk(x, 4)
@@ -207,7 +207,7 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
     """Sort a bitonic tensor along its last axis, in the order of :func:`sort`.
 
-    Bitonic are values that rise and then fall, or a rotation of such.
+    A bitonic sequence rises and then falls, or is a rotation of such a sequence.
 
     Args:
         x: a tensor of numbers.

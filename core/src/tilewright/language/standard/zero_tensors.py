@@ -28,7 +28,7 @@ def zeros(shape, dtype):
 
 @device_function
 def zeros_like(input):
-    """A tensor of zeros like another.
+    """Create a tensor of zeros with the shape and type of another.
 
     Args:
         input: a tensor.

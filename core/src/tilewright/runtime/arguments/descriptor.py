@@ -32,21 +32,21 @@ class DescriptorError(ValueError, AssertionError):
 
 @dataclass(init=False)
 class TensorDescriptor:
-    """A tensor at ``base`` of ``shape`` and ``strides`` (in elements), in ``block_shape`` blocks.
+    """A descriptor of the tensor at ``base``, for loads and stores of blocks of ``block_shape``.
 
     Attributes:
         base: an array; its address is a multiple of 16.
-        shape: extents, each positive and below 2**31, since kernels read them as int32; rank 1 to
-            5.
-        strides: in elements; the last is 1, each other one times the element size is a multiple of
-            16 bytes.
+        shape: the extents, for rank 1 to 5. Each is positive and below 2**31, because kernels read
+            it as int32.
+        strides: the strides in elements. The last is 1; the others, in bytes, are multiples of 16.
         block_shape: powers of two.
         padding: the value that loads return outside the tensor: ``"zero"``, or ``"nan"`` for
             floats.
-        round_f32_to_tf32: let the hardware round f32 elements to TF32 while loading, where it can.
+        round_f32_to_tf32: whether the hardware rounds f32 elements to TF32 during loads, if it
+            supports this.
 
     Raises:
-        DescriptorError: a rule above is broken; the message names it.
+        DescriptorError: an argument violates a rule above; the message names the rule.
     """
 
     base: Any

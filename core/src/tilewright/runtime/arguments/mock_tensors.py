@@ -16,12 +16,12 @@ class MockTensor:
 
     Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
-    It has no memory; its address counts as aligned, and it lies on whichever device the kernel is
+    It has no memory. Its address counts as aligned, and its device is the one that the kernel is
     compiled for.
 
     Args:
-        dtype: element type of any library, or its text.
-        shape: its shape, for making a descriptor from it.
+        dtype: an element type of any library, or its name.
+        shape: the shape, which descriptors need.
     """
 
     device = None
@@ -174,7 +174,7 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     Returns a :class:`TensorWrapper`, or the base for its own type.
 
     Raises:
-        TypeError: ``tensor`` is no array, or the sizes differ.
+        TypeError: ``tensor`` is not an array, or the sizes differ.
     """
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
     if not hasattr(base, "dtype") or not (

@@ -21,12 +21,12 @@ class Config:
         kwargs: values of meta-parameters (or further launch options of a backend).
         num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
         pre_hook: called with a dict of all arguments before each launch of this configuration.
-        ir_override: path of a file of Tile IR text that is compiled in place of the kernel's
-            source.
-        invariant: the launch option of this name; None for the launch's own.
+        ir_override: the path of a Tile IR file that is compiled in place of the kernel's source.
+        invariant: the launch option of this name; None: use the value of the launch.
 
     Raises:
-        ConfigError: another keyword is given, or ``kwargs`` is no dictionary by name.
+        ConfigError: an unknown keyword is given, or ``kwargs`` is not a dictionary with strings as
+            keys.
     """
 
     def __init__(

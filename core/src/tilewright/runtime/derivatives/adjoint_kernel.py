@@ -109,7 +109,7 @@ class AdjointKernel(DerivativeKernel):
         Nothing is compiled or launched.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
@@ -119,7 +119,7 @@ class AdjointKernel(DerivativeKernel):
         """Return the inputs whose gradients a launch stores, each element at most once.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         return frozenset(self.plan(*args, grid=grid, **keywords).coverages)
@@ -128,7 +128,7 @@ class AdjointKernel(DerivativeKernel):
         """Return the bytes of the buffers that a launch allocates, except for tapes, by name.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
@@ -145,7 +145,7 @@ class AdjointKernel(DerivativeKernel):
         launched. ``print()`` shows it, and ``record()`` returns it as JSON has it.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
@@ -203,52 +203,52 @@ def vjp(
         adjoint = tw.vjp(softmax, outputs="out", wrt="x")
         adjoint[grid](x, out, n, BLOCK=1024, d_out=gradient, d_x=dx)
 
-    It is launched with the kernel's grid and arguments; and by keyword, for each output ``y`` with
-    ``d_y``, an array of its shape and strides that holds the cotangent of what the kernel writes,
-    and for each ``x`` of ``wrt`` with ``d_x``, to which the cotangent of ``x`` is written: an array
-    of its shape and strides, or an array of one float for a float. Arrays of cotangents may have
-    another type of floats than the originals: pass float32 for the gradient of float16 of which
-    many are summed. The adjoint writes to nothing else. Inputs must have the values that the kernel
-    read.
+    Launch the adjoint with the kernel's grid and arguments, and with these keywords. For each
+    output ``y``, ``d_y`` is the cotangent of the output, an array with its shape and strides. For
+    each ``x`` of ``wrt``, the adjoint writes the gradient to ``d_x``: an array with the shape and
+    strides of ``x``, or an array of one float for a float. Arrays of cotangents may have another
+    float type than the originals: pass float32 for a float16 gradient that is a sum of many terms.
+    The adjoint writes to no other array. The inputs must have the same values as in the forward
+    launch.
 
-    A gradient is stored where the addresses prove that each element of the input is loaded once,
-    and added to without atomics where one program alone loads it. Proofs that depend on sizes
-    (``stride >= n``) are completed at the launch. Where programs load one element, the adjoint is
-    several kernels, of other tiles, so that one program sums up what the others would add, or
-    partial sums are added up in a fixed order: the same bits in each run. What is in neither form,
-    as an element that a loaded index chooses, is added to atomically, so that its last bits may
-    differ from run to run. ``plan`` returns the kernels, and the reasons.
+    If the addresses prove that each element of the input is loaded only once, or by only one
+    program, the gradient is stored or summed without atomics. The launch checks conditions on sizes
+    (``stride >= n``). If several programs load the same element, the adjoint consists of several
+    kernels, which sum in a fixed order, so the bits are the same in each run. If the address
+    depends on a loaded index, programs add atomically, so the last bits may differ from run to run.
+    ``plan`` returns the kernels and the reasons.
 
-    A loop that carries what has a derivative from one iteration to the next, and does not only add,
-    takes memory: what it carries in each iteration of each program. Its iterations are counted
-    before the launch: on the host, once per combination of scalar arguments, where they depend on
-    those alone, else by a kernel of its own.
+    If a loop does more than add to its loop-carried floats, the adjoint needs memory (a tape) for
+    their values in each iteration of each program. The launch first counts the iterations: on the
+    host if the count depends only on scalar arguments, and otherwise with another kernel.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.
-        outputs: parameters whose cotangents are given: arrays of floats, or descriptors of them.
-        wrt: parameters whose cotangents are wanted: arrays of floats, descriptors, and floats.
-        saved: arrays that hold what the kernel wrote to them when the adjoint runs: their values
-            are read instead of being computed again, where that is the same.
-        residuals: float variables of the kernel that its adjoint reads instead of computing them
-            again, as a row's mean. ``adjoint.forward`` is the kernel that also stores them: both
-            take, by keyword, ``r_mean`` for ``mean``, an array that ``adjoint.forward.shapes``
-            describes. ``explain`` proposes some.
-        accumulate: add to ``d_x`` instead of writing it.
-        deterministic: refuse the inputs whose gradients would be added to atomically.
-        tape: whether loops may take memory.
-        tape_limit: bytes that the loops of a launch may take.
-        disjoint: inputs of which no two programs, and no two lanes of one load, load one element,
-            as you promise, where addresses do not prove it (loaded indices, permutations): their
-            gradients are written without atomics. They are wrong where that does not hold.
-        prefix: begins the names of the arguments of cotangents.
+        outputs: the outputs: parameters that are arrays of floats, or descriptors of such arrays.
+        wrt: the parameters whose gradients are computed: arrays of floats, descriptors, and floats.
+        saved: outputs that still hold the kernel's results when the adjoint runs. It reads them
+            instead of computing the same values again.
+        residuals: float variables of the kernel, such as the mean of a row, that the adjoint reads
+            instead of computing them again. ``adjoint.forward`` is the kernel that also stores
+            them. Pass an array for each to both kernels, ``r_mean`` for ``mean``;
+            ``adjoint.forward.shapes`` describes it. ``explain`` suggests residuals.
+        accumulate: whether to add to ``d_x`` instead of writing it.
+        deterministic: whether to raise an error for inputs whose gradients would need atomic
+            additions.
+        tape: whether loops may use memory for a tape.
+        tape_limit: the maximum number of bytes for the loops of a launch.
+        disjoint: inputs for which you guarantee that no two programs, and no two lanes of one load,
+            load the same element, although the addresses do not prove it (loaded indices,
+            permutations). Their gradients are stored without atomics. If the guarantee is wrong, so
+            are the gradients.
+        prefix: the prefix of the names of cotangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
         DerivativeError: of a launch: the kernel has no derivative, or none that is known; or a
-            gradient would be added to atomically though ``deterministic`` is set.
-        LaunchError: of a launch: an array of cotangents is missing, or not like the original; or
-            loops would take more memory than ``tape_limit``.
+            gradient needs atomic additions although ``deterministic`` is set.
+        LaunchError: of a launch: an array of cotangents is missing, or does not match the original;
+            or loops would need more memory than ``tape_limit``.
     """
     stored = names(residuals)
     forward = ResidualKernel(kernel, stored) if stored else kernel

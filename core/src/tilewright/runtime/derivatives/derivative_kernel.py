@@ -85,7 +85,7 @@ class DerivativeKernel(KernelInterface, ABC):
             the compiled kernel of the derivative, the last one where it is several.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         bound, kinds, own, own_kinds, sizes_, selected, plans = self._bound(grid, args, keywords)
@@ -117,7 +117,7 @@ class DerivativeKernel(KernelInterface, ABC):
         """Launch in a stream of the caller's.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
         """
         launch, plans = self.bound_launch(*args, grid=grid, **keywords)
@@ -206,7 +206,7 @@ class DerivativeKernel(KernelInterface, ABC):
         compiled or launched.
 
         Raises:
-            DerivativeError: the kernel has no derivative, or none that is known.
+            DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
             LaunchError: an argument is missing or does not fit.
             SourceError: the language has no source for an operation of the derivative.
         """

@@ -58,27 +58,29 @@ def jvp(
     outputs: str | Sequence[str],
     prefix: str = "t_",
 ) -> TangentKernel:
-    """Derive the kernel that computes tangents beside values: forward mode.
+    """Derive a kernel that also computes tangents: forward mode.
 
         double = tw.jvp(scale, inputs=("x", "factor"), outputs="out")
         double[grid](x, out, factor, n, BLOCK=256, t_x=tx, t_factor=1.0, t_out=t_out)
 
-    It is launched with the kernel's grid and arguments, and writes what the kernel writes; and for
-    each input and output ``x`` by keyword with ``t_x``: an array of the same shape and strides, or
-    a float for a float. The tangents of inputs are read, those of outputs are written where the
-    kernel writes: ``t_out`` is the derivative of ``out`` along ``t_x``. Arrays of tangents may have
-    another type of floats than the originals.
+    Launch it with the kernel's grid and arguments. For each input and output ``x``, pass the
+    keyword ``t_x``: an array with the same shape and strides, or a float for a float. The kernel
+    writes the outputs as usual. It reads the tangents of inputs and writes the tangents of outputs:
+    ``t_out`` is the derivative of ``out`` along ``t_x``. Arrays of tangents may have another float
+    type than the originals.
 
     Args:
-        kernel: a kernel of ``tilewright.jit``, or a tangent kernel, for second derivatives.
-        inputs: parameters that have tangents: arrays of floats, descriptors of them, and floats.
-        outputs: parameters whose tangents are wanted: arrays of floats.
-        prefix: begins the names of the arguments of tangents.
+        kernel: a kernel of ``tilewright.jit``, or a tangent kernel for second derivatives.
+        inputs: the parameters that have tangents: arrays of floats, descriptors of them, and
+            floats.
+        outputs: the parameters whose tangents are computed: arrays of floats.
+        prefix: the prefix of the names of tangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
-        DerivativeError: of a launch: the kernel has no derivative, or none that is known.
-        LaunchError: of a launch: an array of tangents is missing, or not like the original.
+        DerivativeError: of a launch: the kernel has no derivative, or the compiler cannot derive
+            it.
+        LaunchError: of a launch: an array of tangents is missing, or does not match the original.
     """
     return TangentKernel(kernel, names(inputs), names(outputs), prefix)
 

@@ -31,19 +31,20 @@ def do_bench(
 ) -> Any:
     """Measure the milliseconds of ``fn()``, flushing the device's caches before each repetition.
 
-    The clock is the timer of the backend that ``fn`` launches kernels on; of the default backend
-    where it launches none; wall time around a synchronised call where that backend has no timer.
+    It uses the timer of the backend on which ``fn`` launches kernels, or of the default backend if
+    it launches none. If the backend has no timer, it measures the wall time of a synchronized call.
 
     Args:
-        warmup, rep: milliseconds to warm up and to measure for; at least one repetition is
-            measured.
-        grad_to_none: tensors whose ``grad`` is dropped before each repetition.
-        quantiles: return these quantiles (0 to 1) instead: a list, or one number for one quantile.
+        warmup, rep: the duration of the warm-up and of the measurement, in milliseconds; it
+            measures at least one repetition.
+        grad_to_none: tensors whose ``grad`` is deleted before each repetition.
+        quantiles: quantiles (0 to 1) to return instead: a list, or a number for a single quantile.
         return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of
             all times.
         backend: whose timer to use, by name.
         time_limit: seconds after which no further repetition is started.
-        n_warmup, n_repeat: so many repetitions, in place of ``warmup`` and ``rep``.
+        n_warmup, n_repeat: the numbers of warm-up and measured repetitions, in place of ``warmup``
+            and ``rep``.
 
     Raises:
         BenchmarkError: an unknown ``return_mode``, or a quantile that is none. Nothing was run.

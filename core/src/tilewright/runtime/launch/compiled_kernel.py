@@ -113,16 +113,16 @@ class CompiledKernel:
         metadata: a named tuple of the backend's metadata and the options: ``name hash target
             num_warps shared …``.
         hash: its key in the disk cache.
-        timings: stage -> milliseconds; those of the compilation that made it where it came from the
-            disk cache.
+        timings: stage -> milliseconds. For a kernel from the disk cache, these are the times of its
+            original compilation.
         converters: selection and conversion of the runtime values from the arguments of all
-            parameters; None where launches pass the runtime values themselves.
-        otherwise: the fallback kernel for launches that this kernel refuses, where its code may
-            refuse any.
-        n_regs, n_spills, n_max_threads: registers, spilled words and threads a program may have, as
-            the backend reports them; 0 where it does not.
-        n_resident: programs that run at once on the device, as many as a cooperative launch can
-            have; 0 where the backend does not report it.
+            parameters; None if launches pass the runtime values directly.
+        otherwise: the fallback kernel for launches that this kernel refuses, if its code may refuse
+            launches.
+        n_regs, n_spills, n_max_threads: registers, spilled words and maximum threads of a program,
+            as the backend reports them; 0 if it does not.
+        n_resident: the number of programs that can run at once on the device, which is the maximum
+            for a cooperative launch; 0 if the backend does not report it.
     """
 
     def __init__(

@@ -92,9 +92,9 @@ class Heuristics(KernelInterface):
 def heuristics(
     values: Mapping[str, Callable[[dict[str, Any]], Any]],
 ) -> Callable[[Any], Heuristics]:
-    """Decorate a kernel: compute the arguments that ``values`` names.
+    """Decorate a kernel: compute arguments from the other arguments.
 
-    Each is computed by a function of a dict of all arguments.
+    ``values`` maps each name to a function of a dict of all arguments.
 
     @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
     @tw.jit

@@ -45,7 +45,7 @@ from tilewright.runtime.launch.launch_policy import LaunchPolicy
 
 
 class JITFunction(KernelInterface, KernelDefinition):
-    """A kernel: a function that can be launched, and called from functions of the language.
+    """A kernel: a function that you can launch, or call from other kernel-language functions.
 
     Attributes:
         device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
@@ -477,25 +477,25 @@ def jit(
 def jit(
     fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
-    """Make a kernel of a Python function. Used bare or with arguments.
+    """Make a kernel from a Python function. Used bare or with arguments.
 
     Args:
-        version: a mark of the caller's, part of the cache key.
+        version: a value that is part of the cache key.
         repr: returns the kernel's symbol, given an object with ``constants`` and ``signature``.
         launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch
             hooks are given.
-        do_not_specialize: names or positions of parameters whose values the code must not depend
-            on: no constant 1, no divisibility.
+        do_not_specialize: names or positions of parameters for whose values the code is not
+            specialized (1, multiples of 16).
         do_not_specialize_on_alignment: the same for divisibility alone.
-        debug: compile ``device_assert`` and overflow checks; None: where ``TILEWRIGHT_DEBUG=1``.
-        noinline: when called from another kernel, be compiled once and called.
-        order: the order of the reductions and scans that state none, also in the functions that the
-            kernel calls: ``"any"``, ``"tree"`` or ``"sequential"``, see :func:`tl.reduce`. Matmuls
-            state their own.
+        debug: compile ``device_assert`` and overflow checks; None: if ``TILEWRIGHT_DEBUG=1``.
+        noinline: when another kernel calls it, compile it as a function instead of inlining it.
+        order: the default order of reductions and scans, also in functions that the kernel calls:
+            ``"any"``, ``"tree"`` or ``"sequential"``, see :func:`tl.reduce`. Matmuls state their
+            own.
 
     Raises:
-        DefinitionError: ``fn`` is not a Python function, its source cannot be read because it was
-            not written in a file, or there is no such option.
+        DefinitionError: ``fn`` is not a Python function, its source cannot be read because it is
+            not in a file, or an option is unknown.
     """
     for name in options.keys() - JitOptions.__annotations__.keys():
         remedy = (

@@ -47,13 +47,13 @@ class Autotuner(TrialKernel):
 
     Attributes:
         keys: as given.
-        cache: tuning key -> best configuration; best_config: that of the last launch.
+        cache: tuning key -> best configuration; ``best_config`` is the one of the last launch.
         configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last
-            tuning; infinite for one that failed.
+            tuning; infinity for a configuration that failed.
         bench_time: seconds the last tuning took.
-        record: the stored result of the last tuning; None where its key has no text that is the
-            same in every process.
-        measures_one: whether a single configuration is measured instead of taken unmeasured.
+        record: the stored result of the last tuning; None if its key has no representation that is
+            the same in every process.
+        measures_one: whether to measure a configuration even if it is the only one.
 
     Safe to launch from several threads: one tunes at a time, and launches whose key is known do not
     wait for it.
@@ -324,56 +324,57 @@ def autotune(
     check: Literal["exact", "off"] | None = None,
     invariant: bool | Sequence[str] | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """Decorate a kernel: run the fastest of ``configs``, found by measurement.
+    """Decorate a kernel: measure ``configs``, and run the fastest one.
 
-    It is measured when the values of ``key`` or the arrays' types are new.
+    The tuner measures when the values of ``key`` or the types of the arrays are new.
 
-    A kernel that is measured runs many times. What it stores to has its values back after each
-    configuration; while one is measured, each run goes on from what the last one left. Name
-    arguments in ``restore_value`` whose values decide how long the kernel takes, and ones that have
-    to begin as zeros, such as those it adds to, in ``reset_to_zero``: both are seen to around every
-    run, which costs time that is measured with it.
+    A measured kernel runs many times. After each configuration, the tuner restores the arrays that
+    the kernel stores to. Between the runs of one configuration it does not, so each run starts with
+    the results of the previous one. If the time of the kernel depends on the values of such an
+    array, name it in ``restore_value``. If an array must start as zeros, because the kernel adds to
+    it, name it in ``reset_to_zero``. The tuner then restores or clears it before every run, and the
+    measured time includes this.
 
     Args:
-        configs: the configurations; where there are none, those the backend proposes.
-        key: parameters whose values decide which configuration is best.
+        configs: the configurations; if empty, the backend proposes some.
+        key: the parameters whose values determine which configuration is best.
         prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to
-            keep; ``perf_model(**all arguments)`` -> estimate, of which the ``top_k`` lowest (a
-            count, or a part up to 1.0) are kept.
-        reset_to_zero, restore_value: arrays set to zero, or restored, around each measured run.
-            None values are left alone.
+            keep; ``perf_model(**all arguments)`` -> estimate; the ``top_k`` configurations with the
+            lowest estimates are kept (a count, or a fraction up to 1.0).
+        reset_to_zero, restore_value: arrays that are set to zero, or restored, before each measured
+            run. None values are left alone.
         pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``,
             ``post_hook(arguments, exception=None)``.
         warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
         do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles;
             :func:`tilewright.testing.do_bench` by default.
-        cache_results: False keeps the result in this process alone; see ``tuning_records`` for the
+        cache_results: False keeps the result in this process only; see ``tuning_records`` for the
             default.
-        executor: where configurations are compiled; worker processes by default, or threads where
-            there can be none.
-        time_limit: seconds one configuration may take to compile, and again to be measured; None
-            for no limit.
-        budget: seconds after which the best configuration found so far is taken;
-            ``TILEWRIGHT_AUTOTUNE_BUDGET`` where None.
-        mode: what tuning does, as ``TILEWRIGHT_AUTOTUNE`` says where None: see ``tuning_records``.
-            ``"model"`` measures nothing.
-        check: ``"exact"`` launches every configuration in exact mode first, on copies of the
-            arrays, and excludes with a warning those that compute something else than the first;
-            ``TILEWRIGHT_AUTOTUNE_CHECK`` where None.
-        invariant: whether launches compute the same bits with every configuration that may be
-            chosen, for every batch size. Configurations are launched with the option ``invariant``,
-            compared on random copies of the arrays, and excluded where their bits differ. Batch
-            sizes are found in the kernel, or are the parameters that are named.
+        executor: the pool that compiles configurations; by default worker processes, or threads if
+            the system does not support them.
+        time_limit: the time limit in seconds for the compilation of a configuration, and separately
+            for its measurement; None: no limit.
+        budget: the time limit in seconds of the whole tuning, which then selects the best
+            configuration so far; None: ``TILEWRIGHT_AUTOTUNE_BUDGET``.
+        mode: the mode of tuning; None: ``TILEWRIGHT_AUTOTUNE``. See ``tuning_records``. ``"model"``
+            measures nothing.
+        check: ``"exact"`` first launches every configuration in exact mode, on copies of the
+            arrays, and excludes, with a warning, those whose exact results differ from those of the
+            first one; None: ``TILEWRIGHT_AUTOTUNE_CHECK``.
+        invariant: whether to select only configurations that compute the same bits, for every batch
+            size. The tuner launches configurations with the option ``invariant``, compares them on
+            copies of the arrays with random values, and excludes those whose bits differ. The
+            compiler finds the parameters that are batch sizes; or name them.
             ``TILEWRIGHT_AUTOTUNE_INVARIANT`` where None.
 
     Raises:
-        TuningArgumentError: ``key``, ``reset_to_zero``, ``restore_value`` or ``invariant`` names
-            no parameter; at launch: a keyword is set by the configurations too.
+        TuningArgumentError: ``key``, ``reset_to_zero``, ``restore_value`` or ``invariant`` does not
+            name a parameter; at launch: a keyword is also set by the configurations.
         ValueError: ``budget`` or ``mode`` is none.
-        AutotunerError: at launch: no configuration works, or pruning left none; an array that the
-            kernel reads and stores to cannot be copied; no configuration is invariant, or none has
-            the bits of earlier launches; ``check`` has another verdict on the first
-            configuration than on all others, or exact mode does not model the kernel.
+        AutotunerError: at launch: no configuration works, or pruning removed all; an array that the
+            kernel reads and stores to cannot be copied; no configuration is invariant, or none
+            computes the bits of earlier launches; ``check`` finds that the first configuration
+            differs from all others, or exact mode does not support the kernel.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),

@@ -54,7 +54,7 @@ def gradcheck(
         rng: a generator of NumPy, or its seed.
 
     Raises:
-        DerivativeError: the kernel has no derivative, or none that is known.
+        DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
     """
     launches = DerivativeLaunches(
         kernel, grid, args, keywords, _names(outputs), _names(wrt), _names(saved)
@@ -77,7 +77,7 @@ def assert_gradients(kernel: Any, grid: Any, *args: Any, **keywords: Any) -> Gra
 
     Raises:
         AssertionError: they are not; the message names elements, and both values of each.
-        DerivativeError: the kernel has no derivative, or none that is known.
+        DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
     """
     found = gradcheck(kernel, grid, *args, **keywords)
     if not found:

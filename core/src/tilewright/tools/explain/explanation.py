@@ -163,20 +163,21 @@ def explain(
 ) -> Explanation:
     """Compile a kernel and explain the compiler's decisions.
 
-    The explanation has each line of the source beside its code, missed optimizations, the resources
-    of a program, and the roofline.
+    The explanation shows each source line beside its code, missed optimizations, the resources of a
+    program, and the roofline.
 
     Args:
-        kernel: a kernel, with or without decorations such as ``autotune``, whose configurations are
-            not tried.
-        args: the arguments of a launch, of which ``MockTensor(dtype, shape)`` can stand for arrays;
-            or, where there are none at hand, one text with the types of the runtime parameters:
-            ``"*fp32:16, i32"``, in which ``:16`` states divisibility.
-        grid: that of the launch, as between the brackets of ``kernel[grid]``; without it the
-            roofline is that of a program.
-        backend: the backend to compile with; that of the arguments, or the default one, otherwise.
-        arch: a target of the backend to compile for, which need not be there; the roofline is then
-            that of its usual device.
+        kernel: a kernel. If it has decorators such as ``autotune``, their configurations are not
+            used.
+        args: the arguments of a launch, where ``MockTensor(dtype, shape)`` can replace an array; or
+            a single string with the types of the runtime parameters: ``"*fp32:16, i32"``, where
+            ``:16`` states divisibility.
+        grid: the grid of the launch, as in ``kernel[grid]``. Without it, the roofline is that of a
+            program.
+        backend: the backend to compile with; by default, the backend of the arguments, or else the
+            default backend.
+        arch: a target of the backend to compile for, with or without a device. The roofline then
+            uses the rates of a typical device with this target.
         keywords: arguments by name, constants and launch options.
 
     Raises:

@@ -18,7 +18,7 @@ ORDERED = TypedAttribute[bool](
 PLAN = TypedAttribute[str]("the matmul plan, by name")
 PRECISION = TypedAttribute[Precision]("the rounding of f32 operands", "ieee")
 MAX_IMPRECISE = TypedAttribute[int](
-    "fp8: products summed at reduced precision before a full-precision add; 0 is the "
-    "target's choice",
+    "fp8: the number of products summed at reduced precision before a full-precision add; 0: "
+    "the target's choice",
     0,
 )

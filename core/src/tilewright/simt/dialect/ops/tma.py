@@ -120,8 +120,8 @@ class BlockLoadStart(TmaCopy):
 
 @OPS.operation(
     "simt.block_store_start",
-    "start a TMA store of a slot to a descriptor's block or a part of it; elements outside "
-    "the tensor are dropped. The slot may be written after a wait for the next commit",
+    "start a TMA store of a slot to a descriptor's block or a part of it; elements outside the "
+    "tensor are not written. The slot may be written after a wait for the next commit",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -152,8 +152,8 @@ class RowsLoadStart(RowCopy):
 @OPS.operation(
     "simt.rows_store_start",
     "start a TMA scatter (scatter4) of a slot to the rows of a descriptor's tensor whose "
-    "indices are in shared memory, from a column on; elements outside the tensor are "
-    "dropped. The slot may be written after a wait for the next commit",
+    "indices are in shared memory, from a column on; elements outside the tensor are not "
+    "written. The slot may be written after a wait for the next commit",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
