@@ -269,6 +269,15 @@ def test_rows_apart_from_lines_of_the_cache_ask_for_fewer_reads():
         assert found.is_persistent
 
 
+@pytest.mark.parametrize("m, n, k", [(1000, 3000, 2008), (3000, 3000, 3000), (5000, 5000, 5000)])
+def test_clusters_read_columns_once_where_rows_are_apart_from_lines(m, n, k):
+    options = {"may_persist": True, "may_widen": True, "may_cluster": True}
+    device = Device("hopper", 132)
+    found = matmul_blocks(m, n, k, 16, device, alignment=16, **options)
+    assert found.ctas == found.options["num_ctas"] == 2
+    assert matmul_blocks(m, n, 2048, 16, device, alignment=128, **options).ctas == 1
+
+
 def test_blocks_of_short_groups_along_k_share_a_processor():
     device = Device("hopper", 132)
     short = k_grouped_blocks(2048, 768, 256, 16, device, 128)
@@ -291,3 +300,11 @@ def test_persistent_programs_compile_for_hopper(m, n, k):
     checks.check_architectures(
         module.MATMUL, a, b.T, bias, activation=squared_relu, architectures=("sm_90a",)
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_programs_of_clusters_compile_for_hopper(has_bias):
+    a, b, bias, residual = drawn(12, "float16", (1000, 2008), (3000, 2008), (3000,), (1000, 3000))
+    more = (bias, residual) if has_bias else ()
+    checks.check_architectures(module.MATMUL, a, b.T, *more, architectures=("sm_90a",))

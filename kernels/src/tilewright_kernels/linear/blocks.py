@@ -23,6 +23,7 @@ class Blocks:
         num_stages: stages of the multi-buffered operands.
         split: parts along K.
         is_persistent: whether each program computes several blocks, loaded through descriptors.
+        ctas: CTAs of a program's cluster, which divide its rows and read its columns once.
     """
 
     m: int
@@ -32,6 +33,7 @@ class Blocks:
     num_stages: int = 3
     split: int = 1
     is_persistent: bool = False
+    ctas: int = 1
 
     @property
     def first(self) -> int:
@@ -41,7 +43,8 @@ class Blocks:
     @property
     def options(self) -> dict[str, Any]:
         """The launch options."""
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        cluster = {"num_ctas": self.ctas} if self.ctas > 1 else {}
+        return {"num_warps": self.num_warps, "num_stages": self.num_stages, **cluster}
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class _Family:
         start: cycles before the first multiplication of a block and after the last.
         candidates: blocks for many rows.
         descriptor_candidates: more of them, of persistent programs of matmuls.
+        cluster_candidates: those of clusters, where the L2 cache bounds the time.
         by_pointers: time of an iteration of programs that do not persist, by that of those that do.
     """
 
@@ -65,6 +69,7 @@ class _Family:
     candidates: tuple[Blocks, ...]
     descriptor_candidates: tuple[Blocks, ...] = ()
     by_pointers: float = 1.0
+    cluster_candidates: tuple[Blocks, ...] = ()
 
 
 _AMPERE = (
@@ -108,8 +113,9 @@ _HOPPER_DESCRIPTORS = (
     Blocks(128, 64, 64, 8, 8, is_persistent=True),
     Blocks(64, 128, 64, 4, 8, is_persistent=True),
 )
+_HOPPER_CLUSTERS = (Blocks(256, 192, 64, 8, 4, is_persistent=True, ctas=2),)
 _FAMILIES = {
-    "hopper": _Family(2048, 70, 2100, 1600, _HOPPER, _HOPPER_DESCRIPTORS, 1.1),
+    "hopper": _Family(2048, 70, 2100, 1600, _HOPPER, _HOPPER_DESCRIPTORS, 1.1, _HOPPER_CLUSTERS),
     "blackwell": _Family(4096, 64, 4000, 3000, _HOPPER),
     "ampere": _Family(1024, 40, 1100, 1500, _AMPERE),
     "ada": _Family(512, 32, 400, 1500, _AMPERE),
@@ -149,6 +155,7 @@ def matmul_blocks(
     is_invariant: bool = False,
     columns: int = 1,
     may_widen: bool = False,
+    may_cluster: bool = False,
     alignment: int = LINE,
 ) -> Blocks:
     """Return the blocks of a matmul.
@@ -164,6 +171,7 @@ def matmul_blocks(
         columns: the power of two that columns of a block must be a multiple of.
         may_widen: whether columns of a block of persistent programs may be those of two
             accumulators, the sum of two powers of two.
+        may_cluster: whether a program may be that of a cluster.
         alignment: the power of two up to 128 bytes at whose multiples rows of operands begin.
     """
     if device.family == "cpu":
@@ -172,7 +180,11 @@ def matmul_blocks(
     family = _FAMILIES[device.family]
     candidates = [
         each
-        for each in (*family.candidates, *(family.descriptor_candidates if may_widen else ()))
+        for each in (
+            *family.candidates,
+            *(family.descriptor_candidates if may_widen else ()),
+            *(family.cluster_candidates if may_cluster and alignment < LINE else ()),
+        )
         if each.n % columns == 0 and (may_persist or not each.is_persistent)
     ] or [replace(family.candidates[-1], n=columns)]
     if is_invariant:
@@ -246,13 +258,13 @@ def _cycles(
     tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n) * batch
     inner = max(blocks.k * 16 // bits, 16)
     steps = tw.cdiv(tw.cdiv(k, inner), split)
-    second = blocks.n - blocks.first
+    second, rows = blocks.n - blocks.first, blocks.m // blocks.ctas
     columns = blocks.n + (512 // second if second else 0)
-    multiplied = blocks.m * columns * inner * bits / 16 / family.multiplications
-    copied = (blocks.m + blocks.n) * inner * bits / 8 / family.cache_bytes
-    stored = blocks.m * blocks.n * (4 if split > 1 else bits / 8) / family.cache_bytes
+    multiplied = rows * columns * inner * bits / 16 / family.multiplications
+    copied = (rows + blocks.n) * inner * bits / 8 / family.cache_bytes
+    stored = rows * blocks.n * (4 if split > 1 else bits / 8) / family.cache_bytes
     iteration = max(multiplied, copied) + _EXPOSED * copied
-    rounds = tw.cdiv(tiles * split, processors)
+    rounds = tw.cdiv(tiles * split, processors // blocks.ctas)
     if blocks.is_persistent:
         computed = rounds * (steps * iteration + 2 * stored) + family.start
     else:

@@ -166,6 +166,7 @@ def launch_matmul(
         is_invariant=bool(invariant),
         columns=epilogue_columns,
         may_widen=may_persist,
+        may_cluster=may_persist and activation is epilogue is z is None,
         alignment=row_alignment(a, b) if may_persist else LINE,
     )
     results = (c, z, bias, residual, array_0, array_1, array_2)
@@ -281,7 +282,7 @@ def launch_persistent(
     """Launch the kernel whose programs compute several blocks each."""
     a, b, c, z, bias, residual, *arrays = (_matrix(each) for each in (a, b, *results))
     (m, k), n = a.shape, b.shape[1]
-    programs = min(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), processors)
+    programs = min(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), processors // blocks.ctas)
     run(
         persistent_matmul_kernel,
         (programs,),
