@@ -36,6 +36,19 @@ _GROUP_M = 8
 #: Rows up to which iterations take several blocks along K, and the number of these blocks.
 _FEW_ROWS, _STEPS = 32, 4
 _SCALED = SCALED.value
+#: Blocks of persistent programs of matmuls with scales of blocks.
+_PERSISTENT = (
+    Blocks(128, 128, _SCALED, 8, 4, is_persistent=True),
+    Blocks(64, 128, _SCALED, 4, 6, is_persistent=True),
+    Blocks(128, 64, _SCALED, 4, 6, is_persistent=True),
+    Blocks(64, 64, _SCALED, 4, 8, is_persistent=True),
+    Blocks(64, 32, _SCALED, 4, 12, is_persistent=True),
+)
+#: 8-bit multiplications and additions of a processor per cycle; cycles of an iteration at least,
+#: and before the first and after the last of a block.
+_MULTIPLICATIONS, _LATENCY, _START = 4096, 430, 1600
+#: Iterations of a program from which on scales are copied.
+_MANY_ITERATIONS = 64
 _EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 #: Types of scales that are powers of two, for blocks of 32 elements along K.
 _EXPONENTS = ("uint8", "float8_e8m0fnu")
@@ -94,10 +107,15 @@ def _launch(
     )
     has_blocks = "block" in (a_kind, b_kind)
     blocks = _blocks(m, n, k, device, has_blocks, may_persist)
-    a_steps = _scale_strides(a_scale, a_kind)
-    if blocks.is_persistent and blocks.m > 64 and a_kind == "block" and a_steps[0] != 1:
-        a_scale, a_steps = _by_columns(run, a_scale), (1, m)
-    scales = (*a_steps, *_scale_strides(b_scale, b_kind))
+    a_steps, b_steps = _scale_strides(a_scale, a_kind), _scale_strides(b_scale, b_kind)
+    tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n)
+    if blocks.is_persistent and _copies_scales(tiles, k, device):
+        if a_kind == "block" and a_steps[0] != 1:
+            a_scale, a_steps = _by_columns(run, a_scale), (1, m)
+        if b_kind == "block" and b_steps[0] != 1:
+            b_scale = _by_columns(run, b_scale)
+            b_steps = 1, b_scale.shape[1]
+    scales = (*a_steps, *b_steps)
     constants = {
         "BLOCK_M": blocks.m,
         "BLOCK_N": blocks.n,
@@ -108,7 +126,6 @@ def _launch(
         "SUM": accumulator_of(name_of(a)),
         **blocks.options,
     }
-    tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n)
     if blocks.is_persistent:
         programs = min(tiles, device.processors)
         run(
@@ -180,8 +197,12 @@ def _launch(
 
 
 def _by_columns(run: Launcher, scale: Any) -> Any:
-    """Return a copy [K / 128, M] of scales [M, K / 128], of which a warp loads those of its rows at
-    once."""
+    """Return a copy of scales, whose columns are consecutive.
+
+    Of the scales of A, a block's rows are then a vector, which TMA copies. Those of B along K are
+    then in one line of the L1 cache for 32 iterations: else all programs read the same line of the
+    L2 cache at the same time.
+    """
     rows, columns = scale.shape
     copy = run.empty((columns, rows), "float32")
     row_step, column_step = strides(scale)
@@ -206,24 +227,39 @@ def _blocks(m: int, n: int, k: int, device: Device, has_blocks: bool, may_persis
     found = matmul_blocks(m, n, k, 8, device, may_persist=may_persist)
     if not has_blocks or device.family == "cpu":
         return found
-    if found.is_persistent:
-        return Blocks(128, 128, _SCALED, 8, 4, is_persistent=True)
-    is_hopper = device.family in ("hopper", "blackwell")
     if may_persist and m > _FEW_ROWS:
-        for width, stages in ((64, 8), (32, 12)):
-            # all blocks at once, on most of the processors
-            if (
-                device.processors * 3 // 4
-                <= tw.cdiv(m, 64) * tw.cdiv(n, width)
-                <= device.processors
-            ):
-                return Blocks(64, width, _SCALED, 4, stages, is_persistent=True)
+        # programs on half of the processors at least, or parts along K are faster
+        fitting = [
+            one
+            for one in _PERSISTENT
+            if found.is_persistent or 2 * tw.cdiv(m, one.m) * tw.cdiv(n, one.n) >= device.processors
+        ]
+        if fitting:
+            return min(fitting, key=lambda one: _cycles(one, m, n, k, device))
+    found = replace(found, is_persistent=False)
+    is_hopper = device.family in ("hopper", "blackwell")
     # a second accumulator takes the matmul of a block
     columns = min(max(found.n, 32), 128)
     split = max(found.split, device.processors // (tw.cdiv(m, found.m) * tw.cdiv(n, columns)))
     stages = 4 if not is_hopper or m > FEW_ROWS or _steps(m, k, device) > 1 else 8
     split = max(min(split, tw.cdiv(k, _SCALED) // 8, MOST_PARTS), 1)
     return replace(found, n=columns, k=_SCALED, num_stages=stages, split=split)
+
+
+def _cycles(blocks: Blocks, m: int, n: int, k: int, device: Device) -> float:
+    """Return the modelled cycles of persistent programs whose results are scaled.
+
+    A matmul takes twice the time of the matrix instructions, and an iteration that of its chain of
+    waits at least.
+    """
+    rounds = tw.cdiv(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), device.processors)
+    iteration = max(_LATENCY, 2 * blocks.m * blocks.n * blocks.k / _MULTIPLICATIONS)
+    return rounds * (tw.cdiv(k, blocks.k) * iteration + _START)
+
+
+def _copies_scales(tiles: int, k: int, device: Device) -> bool:
+    """Return whether there are so many iterations that copies of scales, of 3 us each, pay."""
+    return tw.cdiv(tiles, device.processors) * tw.cdiv(k, _SCALED) >= _MANY_ITERATIONS
 
 
 def _steps(m: int, k: int, device: Device) -> int:
