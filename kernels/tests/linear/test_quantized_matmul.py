@@ -3,10 +3,14 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from checks import check_architectures
 
 import tilewright_kernels as tk
 from tilewright_kernels.linear import quantized_matmul as module
 from tilewright_kernels.linear.blocks import Blocks
+from tilewright_kernels.linear.element_types import OPERANDS
+from tilewright_kernels.linear.packed.quantized_kernels import persistent_quantized_kernel
+from tilewright_kernels.operations.devices import Device
 
 BF16 = ml_dtypes.bfloat16
 
@@ -75,6 +79,51 @@ def test_the_kernel_for_few_rows(monkeypatch, bits, dtype, m, groups, has_zeros)
     tolerance = 2e-3 if dtype is np.float16 else 1.6e-2
     found = out.astype(np.float64)
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("bits, dtype", [(2, np.float16), (4, np.float16), (4, BF16), (8, BF16)])
+@pytest.mark.parametrize("m, n, has_zeros", [(70, 40, False), (33, 136, True)])
+def test_persistent_programs_equal_the_formula(bits, dtype, m, n, has_zeros):
+    k, block_k = 256, 64
+    _, words, scales, zeros = weights(n, k, 2, bits, has_zeros, dtype)
+    a = np.random.default_rng(1).standard_normal((m, k)).astype(dtype)
+    out = np.full((m, n), np.nan, dtype)
+    persistent_quantized_kernel[(3,)](
+        a, words, scales, zeros, out, m, n, k, k, n, 2, 1, *((2, 1) if has_zeros else (0, 0)),
+        GROUP=128, BITS=bits, RUN=128, GRANULE=block_k, BLOCK_M=32, BLOCK_N=16, BLOCK_K=block_k,
+        GROUP_M=2, PROGRAMS=3, OPERAND=OPERANDS[np.dtype(dtype).name], DIVISOR_N=8,
+    )  # fmt: skip
+    expected = tk.quantized_matmul_reference(
+        doubled(a), words, doubled(scales), doubled(zeros), bits=bits
+    )
+    tolerance = 2e-3 if dtype is np.float16 else 1.6e-2
+    found = out.astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "m, blocks", [(128, (128, 64)), (256, (128, 128)), (512, (256, 128)), (1024, (256, 128))]
+)
+def test_blocks_of_persistent_programs_fill_the_processors(m, blocks):
+    found = module._fastest(list(module._PERSISTENT), m, 8192, 8192, Device("hopper", 132))
+    assert (found.m, found.n) == blocks
+
+
+@pytest.mark.parametrize(
+    "groups, order, persists", [(2, "F", True), (2, "C", False), (8, "F", False)]
+)
+def test_persistent_programs_are_of_scales_that_tma_copies(groups, order, persists):
+    """Of consecutive rows, and of groups that are multiples of a block along K."""
+    _, words, scales, _ = weights(64, 256, groups, 4, False, np.float16)
+    found = module._Weights(words, np.asarray(scales, order=order), None, 4, 256)
+    assert found.may_persist(64) == found.may_persist(128) == persists
+
+
+def test_persistent_programs_compile():
+    _, words, scales, zeros = weights(64, 256, 2, 4, True, np.float16)
+    a = np.zeros((128, 256), np.float16)
+    given = a, words, *map(np.asfortranarray, (scales, zeros)), 4
+    check_architectures(module.QUANTIZED_MATMUL, *given, architectures=("sm_90a",))
 
 
 @pytest.mark.parametrize("n, k, groups", [(64, 64, 2), (45, 192, 3)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import array_api_compat
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_kernels.linear.alignment import is_transposed_in_memory
 from tilewright_kernels.linear.blocks import FEW_ROWS, MOST_PARTS, Blocks, matmul_blocks
 from tilewright_kernels.linear.element_types import OPERANDS, name_of
 from tilewright_kernels.linear.epilogue import packed
@@ -18,6 +19,7 @@ from tilewright_kernels.linear.matmul import launch_matmul
 from tilewright_kernels.linear.matmul_kernels import add_parts_kernel
 from tilewright_kernels.linear.packed.packed_weights import columns_of, unpack_weights
 from tilewright_kernels.linear.packed.quantized_kernels import (
+    persistent_quantized_kernel,
     quantized_few_rows_kernel,
     quantized_matmul_kernel,
     quantized_transpose_kernel,
@@ -30,8 +32,17 @@ from tilewright_kernels.operations.devices import Device, device_of
 
 #: Families whose matrix instructions have lanes with two neighbours, and the two 8 elements behind.
 _MMA_SYNC = ("ampere", "ada", "hopper", "blackwell")
-#: Rows from which on it is faster to unpack the weights to memory, and to multiply by those.
-_MANY_ROWS = 256
+#: Rows from which on it is faster to unpack the weights to memory, and to multiply by those: than
+#: by persistent programs, and than by others.
+_MANY_ROWS_PERSISTENT, _MANY_ROWS = 1280, 256
+#: Blocks of persistent programs on Hopper, and the cycles of 64 elements along K; cycles before
+#: the first and after the last of a block.
+_PERSISTENT = {
+    Blocks(256, 128, 64, 8, 3, is_persistent=True): 1500,
+    Blocks(128, 128, 64, 8, 5, is_persistent=True): 840,
+    Blocks(128, 64, 128, 4, 4, is_persistent=True): 440,
+}
+_START = 1600
 
 
 def quantized_matmul_reference(
@@ -66,6 +77,13 @@ def _launch(
     if m == 0 or n == 0:
         return
     device = device_of(a)
+    if FEW_ROWS < m < _MANY_ROWS_PERSISTENT and device.family == "hopper":
+        weights = _Weights(words, scales, zeros, bits, k)
+        fitting = [each for each in _PERSISTENT if weights.may_persist(each.k)]
+        if fitting and _may_persist(a, c):
+            blocks = _fastest(fitting, m, n, k, device)
+            _launch_persistent(run, blocks, c, a, weights, device)
+            return
     if _unpacks_first(m, device):
         # with rows along K, unless the launcher has no strides
         is_transposed = not (hasattr(a, "stride") or hasattr(a, "strides"))
@@ -155,6 +173,42 @@ def _launch(
         )
 
 
+def _launch_persistent(
+    run: Launcher, blocks: Blocks, c: Any, a: Any, weights: _Weights, device: Device
+) -> None:
+    (m, k), n = a.shape, c.shape[1]
+    programs = min(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), device.processors)
+    run(
+        persistent_quantized_kernel,
+        (programs,),
+        a,
+        *weights.arrays,
+        c,
+        m,
+        n,
+        k,
+        strides(a)[0],
+        strides(c)[0],
+        *weights.strides,
+        BLOCK_M=blocks.m,
+        BLOCK_N=blocks.n,
+        BLOCK_K=blocks.k,
+        GROUP_M=8,
+        PROGRAMS=programs,
+        OPERAND=OPERANDS[name_of(a)],
+        DIVISOR_N=8 if n % 8 == 0 else 1,
+        **weights.constants(blocks.k),
+        **blocks.options,
+    )
+
+
+def _may_persist(a: Any, c: Any) -> bool:
+    """Return whether TMA copies blocks of rows and results, of 16 bits."""
+    return name_of(a) in ("float16", "bfloat16") and all(
+        is_transposed_in_memory(each) is False for each in (a, c)
+    )
+
+
 class _Weights:
     """Packed weights as the kernels take them: words, scales, zeros, and the strides of these."""
 
@@ -163,6 +217,14 @@ class _Weights:
         self.strides = *strides(scales), *((0, 0) if zeros is None else strides(zeros))
         self._bits, self._group = bits, k // scales.shape[1]
         self._run = words.shape[2] * 32 // bits
+
+    def may_persist(self, block_k: int) -> bool:
+        """Return whether blocks are within runs and groups, and TMA copies their scales."""
+        return (
+            self._run % block_k == self._group % block_k == 0
+            and self.strides[0] == 1
+            and (self.arrays[2] is None or self.strides[2] == 1)
+        )
 
     def constants(self, block_k: int) -> dict[str, Any]:
         """Return the constants of kernels whose blocks have ``block_k`` elements along K.
@@ -225,6 +287,16 @@ def _few_rows_blocks(m: int, n: int, k: int, device: Device) -> Blocks:
     tiles, steps = tw.cdiv(n, 64), tw.cdiv(k, 128)
     split = max(1, min(tw.cdiv(8 * device.processors, tiles), steps // 4, MOST_PARTS))
     return Blocks(rows, 64, 128, 2, 2, tw.cdiv(steps, tw.cdiv(steps, split)))
+
+
+def _fastest(candidates: Sequence[Blocks], m: int, n: int, k: int, device: Device) -> Blocks:
+    """Return the blocks of persistent programs whose rounds take the fewest cycles."""
+
+    def cycles(blocks: Blocks) -> int:
+        rounds = tw.cdiv(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), device.processors)
+        return rounds * (_PERSISTENT[blocks] * tw.cdiv(k, 64) + _START)
+
+    return min(candidates, key=cycles)
 
 
 @block_rule("quantized_matmul", rounded=("m",))

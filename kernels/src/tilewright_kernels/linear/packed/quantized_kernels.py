@@ -131,6 +131,42 @@ def quantized_matmul_kernel(
 
 
 @tw.jit
+def persistent_quantized_kernel(
+    a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, M, N, K,
+    stride_am, stride_cm, stride_sn, stride_sg, stride_zn, stride_zg,
+    GROUP: tl.constexpr, BITS: tl.constexpr, RUN: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PROGRAMS: tl.constexpr, OPERAND: tl.constexpr, DIVISOR_N: tl.constexpr,
+):  # fmt: skip
+    """Compute blocks of ``a @ w.T`` as the transpose of ``w @ a.T`` with ``PROGRAMS`` programs.
+
+    Weights are the left operand, of which a warp group unpacks its own rows alone. A block along K
+    is within a run of words, and within a group; ``DIVISOR_N`` divides N.
+    """
+    N = tl.multiple_of(N, DIVISOR_N)
+    a = tl.make_tensor_descriptor(a_ptr, [M, K], [stride_am, 1], [BLOCK_M, BLOCK_K])
+    c = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_cm, 1], [BLOCK_M, BLOCK_N])
+    for block in tl.range(
+        tl.program_id(0),
+        tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N),
+        PROGRAMS,
+        flatten=True,
+        warp_specialize=True,
+    ):
+        block_m, block_n = block_of(block, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, column = block_m * BLOCK_M, block_n * BLOCK_N
+        columns = column + tl.arange(0, BLOCK_N)
+        accumulator = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+        for first in range(0, K, BLOCK_K):
+            w = unpack_block(
+                words_ptr, scale_ptr, zero_ptr, columns, first, N, K, stride_sn, stride_sg,
+                stride_zn, stride_zg, GROUP, BITS, RUN, GRANULE, BLOCK_K, OPERAND,
+            )  # fmt: skip
+            accumulator = tl.dot(w, a.load([row, first]).T, accumulator)
+        c.store([row, column], accumulator.T.to(c.dtype))
+
+
+@tw.jit
 def quantized_few_rows_kernel(
     a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, M, N, K,
     stride_am, stride_ak, stride_cm, stride_cn, stride_sn, stride_sg, stride_zn, stride_zg,
