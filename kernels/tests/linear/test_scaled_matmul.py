@@ -12,6 +12,7 @@ import tilewright_kernels as tk
 from tilewright_kernels.linear import scaled_matmul as module
 from tilewright_kernels.linear.blocks import Blocks
 from tilewright_kernels.linear.scaled_kernels import persistent_scaled_kernel
+from tilewright_kernels.operations.devices import Device
 
 E4M3 = ml_dtypes.float8_e4m3fn
 
@@ -89,18 +90,23 @@ def test_persistent_programs_equal_the_formula(kind, block_n):
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("order", "CF")
-def test_persistent_programs_read_scales_by_columns(order, monkeypatch):
+@pytest.mark.parametrize("order, copies", [("C", 2), ("F", 0)])
+def test_persistent_programs_read_scales_by_columns(order, copies, monkeypatch):
     """Scales of any strides are copied so that those of consecutive rows are consecutive."""
     m, n, k = 70, 272, 256
+    found = []
+    copy = module._by_columns
+    monkeypatch.setattr(module, "_by_columns", lambda *given: found.append(1) or copy(*given))
+    monkeypatch.setattr(module, "_MANY_ITERATIONS", 1)
     monkeypatch.setattr(
         module, "_blocks", lambda *_: Blocks(128, 64, 128, 4, 2, is_persistent=True)
     )
     a, b = operands(m, n, k)
     a_scale, b_scale = scales("block", (m, 1), (m, 2)), scales("block", (1, n), (2, 3))
     out = np.full((m, n), np.nan, np.float32)
-    given = np.asarray(a_scale, order=order)
-    tk.scaled_matmul(a, np.asarray(b, order="F"), given, b_scale, out_dtype="float32", out=out)
+    given = (np.asarray(each, order=order) for each in (a_scale, b_scale))
+    tk.scaled_matmul(a, np.asarray(b, order="F"), *given, out_dtype="float32", out=out)
+    assert len(found) == copies
     expected = tk.scaled_matmul_reference(*doubled(a, b, a_scale, b_scale))
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
 
@@ -164,3 +170,19 @@ def test_strides_are_any():
     found = tk.scaled_matmul(a[::2], b[:, ::2], a_scale, b_scale, bias[::2], out_dtype="float32")
     expected = tk.scaled_matmul_reference(*doubled(a[::2], b[:, ::2], a_scale, b_scale, bias[::2]))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "m, n, k, blocks",
+    [
+        (64, 4096, 4096, (64, 32)),
+        (128, 4096, 4096, (64, 64)),
+        (256, 4096, 4096, (64, 128)),
+        (512, 4096, 4096, (128, 128)),
+        (768, 4096, 4096, (64, 128)),
+        (4096, 7168, 16384, (128, 128)),
+    ],
+)
+def test_blocks_with_scales_take_few_rounds(m, n, k, blocks):
+    found = module._blocks(m, n, k, Device("hopper", 132), True, True)
+    assert (found.m, found.n) == blocks and found.is_persistent
