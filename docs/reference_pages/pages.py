@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from reference_pages import docstrings, tables
@@ -14,6 +15,8 @@ from tilewright.language.definitions.callable import ConstexprFunction, JitCalla
 from tilewright_conformance.api_coverage.probes import Probe, all_probes
 from tilewright_conformance.api_coverage.public_names import Name, names, resolve
 
+#: Markdown of examples, named as the pages of tables.
+TABLE_EXAMPLES = Path(__file__).parent / "table_examples"
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
 
 
@@ -25,8 +28,14 @@ def pages() -> dict[str, str]:
         if has_own_page(name) and exists(name)
     }
     for path, make in tables.PAGES.items():
-        found[path] = make()
+        found[path] = make() + table_example(path)
     return {path: link(text, path) for path, text in found.items()}
+
+
+def table_example(path: str) -> str:
+    """Return the section with the example of a page of tables; empty where it has none."""
+    file = TABLE_EXAMPLES / path.rpartition("/")[2]
+    return f"\n## Example\n\n{file.read_text()}" if file.exists() else ""
 
 
 def has_own_page(name: Name) -> bool:
