@@ -128,7 +128,13 @@ def wanted(version: str) -> str:
 def package_files(distribution: Distribution) -> set[str]:
     """The files of a package as they stand in its wheel."""
     source = distribution.folder / "src"
-    return {
+    pages = ROOT / "docs" / "site"
+    written = {
+        f"tilewright/documentation/{path.relative_to(pages).as_posix()}"
+        for path in pages.rglob("*.md")
+        if distribution.name == "tilewright"
+    }
+    return written | {
         path.relative_to(source).as_posix()
         for path in (source / distribution.package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc"

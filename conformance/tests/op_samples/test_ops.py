@@ -54,7 +54,7 @@ def test_add(capsys: pytest.CaptureFixture[str]) -> None:
         and "refused: add: operands must have one type, not i8 and i1" in out
     )
     assert (
-        "nothing: every backend has it" in out
+        "no capability: every backend has it" in out
         and "not in a backend's Manifest.computes" in out
         and "%2 = add %0, %1 : i8" in out
     )

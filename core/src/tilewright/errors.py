@@ -11,7 +11,7 @@ import math
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     import ast
@@ -83,8 +83,28 @@ def integer_text(value: int) -> str:
     )
 
 
+#: What the note begins with that names the page of the documentation about an error.
+SEE = "  see: tilewright help "
+
+
+#: The page that lists messages with their causes and remedies.
+_MESSAGES = "guides/faq#errors-by-message"
+
+
 class TilewrightError(Exception):
-    """Base of every error Tilewright raises on purpose."""
+    """Base of every error Tilewright raises on purpose.
+
+    Attributes:
+        page: the page of the documentation about such errors, as ``tilewright help`` takes it, or
+            "". It is a note of the error: the last line of its display, and no part of ``str``.
+    """
+
+    page: ClassVar[str] = ""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        if self.page:
+            self.add_note(f"{SEE}{self.page}")
 
 
 class CompilationError(TilewrightError):
@@ -103,6 +123,8 @@ class CompilationError(TilewrightError):
         src: the source of the function that contains ``node``, from its ``def`` on.
         node: the node of the syntax tree of ``src`` that is wrong, or the call that led there.
     """
+
+    page = _MESSAGES
 
     def __init__(
         self,
@@ -145,9 +167,13 @@ class CompilationError(TilewrightError):
 class CompileTimeAssertionFailure(CompilationError):
     """A ``static_assert`` of a kernel does not hold."""
 
+    page = "debugging#prints-and-asserts"
+
 
 class DefinitionError(TilewrightError, TypeError, ValueError):
     """A function that cannot become part of the language, or invalid arguments of its decorator."""
+
+    page = _MESSAGES
 
 
 class UnsupportedLanguageConstruct(CompilationError):
@@ -156,6 +182,8 @@ class UnsupportedLanguageConstruct(CompilationError):
 
 class BackendError(TilewrightError):
     """A backend is missing, broken or unfit for the device, or lacks a capability."""
+
+    page = _MESSAGES
 
 
 class LoweringError(BackendError):
@@ -187,6 +215,8 @@ class ResidencyError(OutOfResources):
     ``required`` and ``limit`` count programs.
     """
 
+    page = "reference/cooperative"
+
     def __init__(self, kernel: str, grid: tuple[int, ...], limit: int, why: str) -> None:
         required = math.prod(grid)
         super().__init__(required, limit, f"programs at once of kernel {kernel}")
@@ -205,9 +235,13 @@ class ResidencyError(OutOfResources):
 class VariableError(TilewrightError, ValueError):
     """A variable of the environment has a value that means nothing."""
 
+    page = "reference/environment"
+
 
 class LaunchError(TilewrightError):
     """A launch's arguments, grid or options do not fit the kernel."""
+
+    page = _MESSAGES
 
 
 class BindingError(LaunchError, TypeError):
@@ -234,13 +268,19 @@ class RefusedError(LaunchError):
 class KernelError(TilewrightError, RuntimeError):
     """A kernel failed during execution: an assertion, or an access that checked mode refuses."""
 
+    page = "debugging#checks-in-compiled-code"
+
 
 class HostCallError(TilewrightError, RuntimeError, ValueError):
     """A function of the language was called from the host, outside of every kernel."""
 
+    page = _MESSAGES
+
 
 class ForeignKernelError(TilewrightError):
     """A pickled kernel comes from a process where another package is named ``triton``."""
+
+    page = "reference/triton#use-the-name-triton"
 
     def __init__(self) -> None:
         super().__init__(
@@ -254,6 +294,8 @@ class ForeignKernelError(TilewrightError):
 class AutotunerError(TilewrightError):
     """No configuration of the autotuner works."""
 
+    page = "reference/tuning"
+
     def __str__(self) -> str:
         return f"Autotuner error: {super().__str__()}"
 
@@ -261,13 +303,19 @@ class AutotunerError(TilewrightError):
 class TuningArgumentError(TilewrightError, ValueError):
     """An argument of ``autotune`` is invalid for the kernel."""
 
+    page = "reference/tuning"
+
 
 class BenchmarkError(TilewrightError, ValueError):
     """An argument of a measurement is invalid."""
 
+    page = "performance#measure"
+
 
 class ConfigError(TilewrightError, TypeError):
     """A configuration of the wrong type, or with settings that configurations do not have."""
+
+    page = "reference/tuning"
 
 
 def write_reproducer(content: str | bytes, suffix: str = ".ll") -> Path:

@@ -25,7 +25,7 @@ def test_calls_give_results_and_raise_statuses(driver: Driver, bindings: Any) ->
     assert driver(driver.entries.synchronize) is None
     assert driver.attribute(0, "processors") == 64 and driver.attribute(1, "age") == 3
     bindings.settings.failures["toyWait"] = 5
-    with pytest.raises(DriverError, match=r"^toyWait failed: TOY_5 \(5\): what the driver says$"):
+    with pytest.raises(DriverError, match=r"^toyWait failed: TOY_5 \(5\): what the driver says\n"):
         driver(driver.entries.synchronize)
 
 

@@ -121,7 +121,7 @@ def refuse(mode: str) -> Device:
 def test_a_missing_emulator_is_named(backend: Callable[[Vega], None]) -> None:
     backend(Vega(emulator="vega-emulator"))
     message = "the emulator of backend 'vega' is not installed: pip install vega-emulator"
-    with pytest.raises(BackendError, match=f"^{message}$"):
+    with pytest.raises(BackendError, match=f"^{message}\n"):
         emulate("vega", "v1")
     backend(Vega())
     with pytest.raises(

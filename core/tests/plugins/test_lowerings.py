@@ -89,5 +89,5 @@ def test_what_is_missing_is_named_with_what_pays_first_in_front(module: Module) 
         "marked @lowers('constant'), in lower.py; this kernel also needs store, add, if"
     )
     table("constant", "store", "add")(lambda code, operation: None)
-    with pytest.raises(LoweringError, match=r"does not lower if yet .*in lower.py$"):
+    with pytest.raises(LoweringError, match=r"does not lower if yet .*in lower.py\n"):
         table.require(module)

@@ -141,7 +141,7 @@ def test_accesses_outside_say_where_and_how_far(kernels):
         KernelError,
         match=(
             r"^kernel\.py:3:4 in kernel: load outside the memory of every argument: .*; program "
-            r"\(0, 0, 0\), lane 4$"
+            r"\(0, 0, 0\), lane 4\n"
         ),
     ):
         kernels.run(copy_kernel(kernels, 8), [x, out], (1, 1, 1))
@@ -587,7 +587,7 @@ def test_asserts_name_message_line_and_program(kernels):
         KernelError,
         match=(
             r"^kernel\.py:9:4 in kernel: device-side assertion failed: too far; program \(0, 1, "
-            r"0\), lane 3$"
+            r"0\), lane 3\n"
         ),
     ):
         kernels.run(module, [4], (1, 3, 1))

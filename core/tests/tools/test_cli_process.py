@@ -117,7 +117,7 @@ def test_an_environment_that_is_not_understood(folder, action):
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == (
         "tilewright cache: TILEWRIGHT_CACHE_SIZE must be bytes, or a number with K, M or G, "
-        "not 'plenty'\n"
+        "not 'plenty'\n  see: tilewright help reference/environment\n"
     )
 
 

@@ -144,7 +144,7 @@ def test_each_step_of_the_way_is_named(tmp_path: Path, monkeypatch: pytest.Monke
             LoweringError,
             match=(
                 r"does not lower constant yet \(at .*\): write a "
-                r"function.*@lowers\('constant'\).*lower.py; this kernel also needs store$"
+                r"function.*@lowers\('constant'\).*lower.py; this kernel also needs store\n"
             ),
         ):
             backend.require("tilewright_lower", module=module, **arguments)

@@ -165,6 +165,18 @@ def test_healthy_kernels_and_empty_grids() -> None:
     np.testing.assert_array_equal(out, 3.0)
 
 
+def test_infinities_of_masked_lanes_are_not_called_finite() -> None:
+    @tw.jit
+    def rows(x, out, n, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        loaded = tl.load(x + i, mask=i < n, other=-float("inf"))
+        tl.store(out + i, loaded - tl.max(loaded, 0), mask=i < n)
+
+    x = np.ones(8, np.float32)
+    (conclusion,) = watch(rows)[(1,)](x, np.empty_like(x), 5, BLOCK=8).conclusions()
+    assert conclusion.startswith("no operation computes NaN or infinities from finite operands")
+
+
 def test_decorated_kernels_take_their_configuration_by_keywords() -> None:
     tuned = tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 32})], key=["n"])(scaled)
     x, out = np.ones(8, np.float32), np.zeros(8, np.float32)

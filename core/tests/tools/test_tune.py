@@ -176,7 +176,7 @@ def test_the_table_leaves_out_options_that_the_backend_ignores():
     assert [line.partition("x  ")[2] for line in lines[3:5]] == ["BLOCK=16", "no meta-parameters"]
     assert lines[6:] == [
         "best: BLOCK=16",
-        "not shown, since backend cpu ignores it: num_stages, num_warps",
+        "omitted, because backend cpu ignores them: num_stages, num_warps",
     ]
     lines = outcome_text(
         "k", Outcome("a device", "elsewhere|rest", timings, best=texts[0])

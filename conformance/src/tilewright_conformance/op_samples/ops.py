@@ -258,18 +258,21 @@ def as_text(spec: OpSpec, backend: Backend | None = None) -> str:
             )
         )
     notes = [text for flag, text in _EFFECTS.items() if flag in spec.effects]
-    notes += ["element by element: scalars, or tiles of one shape"] * spec.elementwise + [
+    notes += ["elementwise: on scalars, or on tiles of one shape"] * spec.elementwise + [
         f"region {name}" for name in spec.regions
     ]
     if notes or spec.terminator:
         sections.append(
             _section(
-                "nature", [(note, "") for note in [*notes, *["ends a region"] * spec.terminator]]
+                "properties",
+                [(note, "") for note in [*notes, *["ends a region"] * spec.terminator]],
             )
         )
     sections += _types_sections(op_types(spec))
     declared = declared_by(spec)
-    sections.append(_section("declared by", [(declared or "nothing: every backend has it", "")]))
+    sections.append(
+        _section("declared by", [(declared or "no capability: every backend has it", "")])
+    )
     passes = decomposed_by(spec)
     sections.append(
         _section(
@@ -302,15 +305,15 @@ def _types_sections(types: OpTypes | None) -> list[str]:
         ]
         rows.append("\n".join(f"    {role}: {text}" for role, text in lines))
     title = (
-        "types of elements, a choice for each line"
+        "element types, one alternative per line"
         if types.complete
-        else "types of elements in its samples, a choice for each line"
+        else "element types in its samples, one alternative per line"
     )
-    mixed = f"refused: {types.refusal}" if types.refusal else "where the lines above allow them"
+    mixed = f"refused: {types.refusal}" if types.refusal else "as the lines above allow"
     return [
         f"{title}\n" + "\n    or\n".join(rows),
         _section("mixed types", [(mixed, "")]),
-        _section("whole types", [(text, "") for text in types.signatures]),
+        _section("examples of full types", [(text, "") for text in types.signatures]),
     ]
 
 

@@ -59,7 +59,8 @@ _USAGE_ERRORS = (
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the command line; its ``function`` default is the function of the command."""
     parser = argparse.ArgumentParser(
-        prog="python -m tilewright_conformance", description="The conformance suite of Tilewright."
+        prog="python -m tilewright_conformance",
+        description="Run the conformance suite of Tilewright, and check its reports.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -68,14 +69,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--backend",
         required=True,
         metavar="NAME",
-        help="the backend to test, as 'tilewright backends' names it",
+        help="backend to test, by its name in 'tilewright backends'",
     )
     run.add_argument(
         "--profile",
         action="append",
         default=[],
         choices=PROFILES,
-        help="run the cases of this profile; may be repeated; all otherwise",
+        help="run only the cases of this profile; may be repeated (default: all profiles)",
     )
     run.add_argument(
         "--without",
@@ -83,24 +84,24 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         choices=PROFILES,
         metavar="PROFILE",
-        help="leave this profile out; may be repeated",
+        help="omit this profile; may be repeated",
     )
     run.add_argument(
         "--case",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="run the cases that match, such as 'math/exp/*'; may be repeated",
+        help="run only the cases that match a pattern such as 'math/exp/*'; may be repeated",
     )
     run.add_argument(
-        "--quick", action="store_true", help="run a part of the cases; not valid for a claim"
+        "--quick", action="store_true", help="run a subset of the cases; supports no claim"
     )
     run.add_argument(
         "--sample",
         type=_count,
         default=0,
         metavar="N",
-        help="run N of the chosen cases, drawn by the seed; not valid for a claim",
+        help="run N random cases of those selected; supports no claim",
     )
     run.add_argument(
         "-j",
@@ -108,48 +109,48 @@ def build_parser() -> argparse.ArgumentParser:
         type=_positive,
         default=0,
         metavar="N",
-        help="worker processes at once; one for each processor otherwise",
+        help="number of worker processes (default: one per processor)",
     )
     run.add_argument(
         "--executor",
         default="",
         metavar="WHERE",
-        help=f"share the cases among workers, --jobs processes on each: {EXECUTORS}",
+        help=f"distribute the cases to workers, with --jobs processes on each: {EXECUTORS}",
     )
     run.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run that the report folder has the journal of",
+        help="continue the interrupted run whose journal is in the report folder",
     )
     run.add_argument(
         "--expectations",
         type=Path,
         metavar="FILE",
-        help="the vendor's list of what the backend does not do, in TOML",
+        help="TOML file in which the vendor lists the cases that are expected to fail",
     )
     run.add_argument(
         "--report",
         type=Path,
         default=Path("conformance-report"),
         metavar="DIR",
-        help="where journal and reports go (%(default)s)",
+        help="folder for the journal and the reports (default: %(default)s)",
     )
     run.add_argument(
-        "--seed", type=_count, default=0, metavar="N", help="of the random numbers (%(default)s)"
+        "--seed", type=_count, default=0, metavar="N", help="random seed (default: %(default)s)"
     )
     run.add_argument(
         "--repeat",
         type=_positive,
         default=1,
         metavar="N",
-        help="run each case N times in a row, with warm caches; the first failure counts",
+        help="run each case N times in a row, with warm caches; one failure fails the case",
     )
     run.add_argument(
         "--load",
         action="append",
         default=[],
         metavar="MODULE",
-        help="a plugin module to register under the backend's name; may be repeated",
+        help="register this plugin module under the backend's name; may be repeated",
     )
     run.add_argument(
         "--emulate",
@@ -162,7 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=_positive,
         default=4096,
         metavar="MIB",
-        help="what a worker may grow by during one case (%(default)s)",
+        help="memory that a worker may allocate during one case (default: %(default)s)",
     )
     run.add_argument(
         "--wheel",
@@ -171,21 +172,21 @@ def build_parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="what was installed; a claim names its hash",
+        help="wheel files that were installed, whose hashes the claims name",
     )
     run.add_argument(
         "--time-scale",
         type=float,
         default=1.0,
         metavar="X",
-        help="multiply the time limits, for slow machines",
+        help="multiply the time limits by X, for slow machines",
     )
 
     verify = _command(
         commands,
         "verify",
-        "check reports offline; exit code 1 where one is damaged or not consistent, or does not "
-        "come out again",
+        "check reports offline; exit with code 1 if one is damaged, inconsistent or not "
+        "reproducible",
         _verify,
     )
     verify.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
@@ -200,8 +201,8 @@ def build_parser() -> argparse.ArgumentParser:
         type=_count,
         metavar="N",
         help=(
-            "the second seed of --rerun, and what draws the cases; that of the suite's "
-            "release otherwise"
+            "second seed of --rerun, which also selects the cases (default: the seed of the "
+            "suite's release)"
         ),
     )
     verify.add_argument(
@@ -209,7 +210,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY",
-        help="refuse what this public key has not signed; may be repeated",
+        help="reject reports that this public key has not signed; may be repeated",
     )
     verify.add_argument(
         "--wheel",
@@ -217,20 +218,23 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="refuse what is not of this wheel; may be repeated",
+        help="reject reports on anything but this wheel; may be repeated",
     )
     verify.add_argument(
         "--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun"
     )
 
-    sign = _command(commands, "sign", "sign reports, with an Ed25519 key", _sign)
+    sign = _command(commands, "sign", "sign reports with an Ed25519 key", _sign)
     sign.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
     sign.add_argument(
         "--key", required=True, type=Path, metavar="FILE", help="the private key, in PEM"
     )
 
     keygen = _command(
-        commands, "keygen", "write a new private key, and print the public one, to publish", _keygen
+        commands,
+        "keygen",
+        "write a new private key, and print the public key, which you publish",
+        _keygen,
     )
     keygen.add_argument("file", type=Path, metavar="FILE")
 
@@ -240,12 +244,12 @@ def build_parser() -> argparse.ArgumentParser:
     scoreboard = _command(
         commands,
         "scoreboard",
-        "print a table of many reports; those that verify refuses are skipped, and named",
+        "print a table of many reports; reports that verify rejects are listed and skipped",
         _scoreboard,
     )
     scoreboard.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
     form = scoreboard.add_mutually_exclusive_group()
-    form.add_argument("--html", action="store_true", help="print an HTML page in place of Markdown")
+    form.add_argument("--html", action="store_true", help="print an HTML page instead of Markdown")
     form.add_argument(
         "--site",
         type=Path,
@@ -262,31 +266,31 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         choices=PROFILES,
         metavar="PROFILE",
-        help="leave this profile out; may be repeated",
+        help="omit this profile; may be repeated",
     )
-    listing.add_argument("--quick", action="store_true", help="those of a quick run")
+    listing.add_argument("--quick", action="store_true", help="list the cases of a quick run")
     listing.add_argument(
-        "--required", action="store_true", help="those that their profile requires"
+        "--required", action="store_true", help="list the cases that their profile requires"
     )
     listing.add_argument(
         "--json", action="store_true", help="print JSON, with profile, subject and needs"
     )
 
-    about = "check or write the number and hash of the cases that profiles require"
+    about = "check or write the number and hash of the cases that each profile requires"
     profiles = _command(commands, "profiles", about, _profiles)
     action = profiles.add_mutually_exclusive_group(required=True)
     action.add_argument(
-        "--check", action="store_true", help="exit code 1 where required cases have changed"
+        "--check", action="store_true", help="exit with code 1 if the required cases have changed"
     )
     action.add_argument(
-        "--write", action="store_true", help="write number and hash by profile and family"
+        "--write", action="store_true", help="write the number and hash for each profile and family"
     )
     action.add_argument(
         "--claimable",
         action="store_true",
         help=(
-            "run each profile on a backend that has no more than it requires; exit code 1 "
-            "where one fails"
+            "run each profile on a backend that has only what the profile requires; exit with "
+            "code 1 if one fails"
         ),
     )
     profiles.add_argument(
@@ -294,7 +298,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         choices=PROFILES,
-        help="for --claimable: this profile; may be repeated; all otherwise",
+        help="for --claimable: only this profile; may be repeated (default: all profiles)",
     )
     profiles.add_argument(
         "-j",
@@ -302,7 +306,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=_positive,
         default=0,
         metavar="N",
-        help="for --claimable: worker processes at once",
+        help="for --claimable: number of worker processes",
     )
     return parser
 

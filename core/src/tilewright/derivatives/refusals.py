@@ -22,6 +22,8 @@ class DerivativeError(TilewrightError):
             there; None if it is unknown.
     """
 
+    page = "reference/gradients#what-has-no-derivative"
+
     def __init__(self, reason: str, remedy: str = "", location: Location | None = None) -> None:
         self.reason, self.remedy, self.location = reason, remedy, location
         where, calls = "", ""

@@ -30,7 +30,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from tilewright.errors import CompilationError, UnsupportedLanguageConstruct, with_help
+from tilewright.errors import SEE, CompilationError, UnsupportedLanguageConstruct, with_help
 from tilewright.plugins.versions import plugin_version
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def relocated(frame: FunctionFrame, node: ast.AST, error: Exception) -> Compilat
     """
     if isinstance(error, CompilationError):
         return located(frame, node, error.message, type(error))
-    notes = getattr(error, "__notes__", ())
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(SEE)]
     remedies = [note for note in notes if note.startswith("  help: ")]
     message = "\n".join(
         (": ".join((str(error), *(note for note in notes if note not in remedies))), *remedies)

@@ -32,6 +32,8 @@ class DeviceFaultError(DriverError, KernelError):
     ``fault`` describes the failure.
     """
 
+    page = "debugging#checks-in-compiled-code"
+
     def __init__(self, call: str, code: int, name: str, text: str, fault: str) -> None:
         super().__init__(call, code, name, text)
         self.fault = fault

@@ -32,6 +32,8 @@ FORMS = "processes[:N], threads[:N], dask://HOST:PORT, ray://HOST:PORT or MODULE
 class ExecutorError(TilewrightError, ValueError):
     """A text names no executor, or an unavailable one."""
 
+    page = "reference/tuning#share-results-between-machines"
+
 
 @contextlib.contextmanager
 def opened(text: str) -> Iterator[concurrent.futures.Executor]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import tilewright
-from tilewright.errors import TilewrightError
+from tilewright.errors import SEE, TilewrightError, VariableError
 from tilewright.plugins.registry import registry
 from tilewright.runtime.devices import device_registry
 from tilewright.tools.trial import trial_run
@@ -21,11 +21,16 @@ _PYTHON = ((3, 11), (3, 15))
 
 
 class CheckResult(NamedTuple):
-    """The result of one check."""
+    """The result of one check.
+
+    Attributes:
+        page: the page of the documentation that helps if it failed, as ``tilewright help`` takes it
+    """
 
     name: str
     ok: bool
     text: str
+    page: str = "guides/faq#errors-by-message"
 
 
 def examine() -> list[CheckResult]:
@@ -68,6 +73,7 @@ def _python() -> CheckResult:
         "python",
         ok,
         text if ok else f"{text}; supported are {low[0]}.{low[1]} to {high[0]}.{high[1] - 1}",
+        "quickstart",
     )
 
 
@@ -82,7 +88,7 @@ def _module(name: str, *, required: bool) -> CheckResult:
             return CheckResult(
                 name, True, "not installed; only backends that compile through LLVM need it"
             )
-        return CheckResult(name, False, f"{error}; pip install {name}")
+        return CheckResult(name, False, f"{error}; pip install {name}", "quickstart")
 
 
 def _cache() -> CheckResult:
@@ -95,7 +101,7 @@ def _cache() -> CheckResult:
         return CheckResult("cache", True, "disabled by TILEWRIGHT_CACHE_SIZE")
     reason = distrust(cache.directory)
     if reason:
-        return CheckResult("cache", False, f"not used: {reason}")
+        return CheckResult("cache", False, f"not used: {reason}", "guides/security")
     info = cache.info()
     text = (
         f"{info.directory}, {info.entries} kernels, {size_text(info.size)} of {size_text(info.cap)}"
@@ -106,6 +112,7 @@ def _cache() -> CheckResult:
         text
         if info.writable
         else f"{text}; it cannot be written, so kernels are compiled in every process",
+        "guides/deployment#ship-the-cache",
     )
 
 
@@ -124,6 +131,7 @@ def _variables() -> CheckResult:
         "variables",
         not wrong,
         "; ".join(wrong) or f"{sum(name in os.environ for name in VARIABLES)} set",
+        VariableError.page,
     )
 
 
@@ -168,10 +176,12 @@ def _default() -> CheckResult:
 def doctor_text(findings: list[CheckResult]) -> str:
     """The findings for people."""
     width = max(len(finding.name) for finding in findings)
-    lines = [
-        f"{'ok    ' if finding.ok else 'BROKEN'}  {finding.name:<{width}}  {finding.text}"
-        for finding in findings
-    ]
+    lines = []
+    for finding in findings:
+        state = "ok    " if finding.ok else "BROKEN"
+        lines.append(f"{state}  {finding.name:<{width}}  {finding.text}")
+        if not finding.ok:
+            lines.append(f"{'':6}{SEE}{finding.page}")
     broken = sum(not finding.ok for finding in findings)
     lines.append("everything works" if not broken else f"{broken} of {len(findings)} checks failed")
     return "\n".join(lines)

@@ -96,13 +96,13 @@ def next_steps(files: list[Path]) -> str:
     ]
     lines += [
         (
-            "  make install     # this package, pytest and the conformance suite, into the Python "
-            "that runs make"
+            "  make install     # install this package, pytest and the conformance suite into the "
+            "Python of make"
         ),
-        "  make test        # its own tests",
+        "  make test        # the tests of the package",
     ]
     lines += [
-        "  make quick       # profile core of the conformance suite: nothing passes yet",
-        f"{folder / 'README.md'} says how to go on.",
+        "  make quick       # profile core of the conformance suite: no case passes yet",
+        f"{folder / 'README.md'} describes the next steps.",
     ]
     return "\n".join(lines)

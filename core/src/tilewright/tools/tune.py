@@ -80,11 +80,10 @@ def tune_command(options: argparse.Namespace) -> int:
             print(f"written to {path}")
         if options.records and not written:
             print(
-                "no record was written: the tuning key has no text that is the same in "
-                "every process"
+                "no record was written: the text of the tuning key differs from process to process"
             )
         if tuner is None:
-            print("the kernel has no @autotune, whose launches would look for the result")
+            print("the result is not recorded: the kernel has no @autotune, which would read it")
     if pyplot is not None:
         _draw(pyplot, name, outcomes, options.plot)
     return 0
@@ -235,7 +234,7 @@ def outcome_text(name: str, outcome: Outcome) -> str:
         if any(_without(text, {name}) != text for text in (*outcome.timings, *outcome.failures))
     ]
     if hidden:
-        lines.append(f"not shown, since backend {backend} ignores it: {', '.join(hidden)}")
+        lines.append(f"omitted, because backend {backend} ignores them: {', '.join(hidden)}")
     return "\n".join(lines)
 
 
@@ -303,7 +302,7 @@ def records_command(options: argparse.Namespace) -> int:
             ]
         else:
             if not options.files:
-                raise UsageError(f"records {options.action} needs files")
+                raise UsageError(f"name the record files: tilewright records {options.action} FILE")
             records = [
                 record
                 for path in options.files

@@ -234,7 +234,7 @@ def test_the_guard_names_argument_and_remedy(tmp_path):
         LaunchError,
         match=(
             r"k: argument 'out' is a read-only Interface, and the kernel may store to it; pass a "
-            r"writable array$"
+            r"writable array\n"
         ),
     ):
         guard((X, 3, launch_value(Interface(X, True)), described))

@@ -84,7 +84,7 @@ def test_a_backend_that_is_not_there(recorder, scale):
         BackendError,
         match=(
             r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, "
-            r"reference$"
+            r"reference\n"
         ),
     ):
         tw.backend("npu")
@@ -92,7 +92,7 @@ def test_a_backend_that_is_not_there(recorder, scale):
         BackendError,
         match=(
             r"no backend named 'npu' is installed; installed: amd, cpu, nvidia, recorder, "
-            r"reference$"
+            r"reference\n"
         ),
     ):
         scale[(1,)](np.zeros(8, np.float32), 8, backend="npu")

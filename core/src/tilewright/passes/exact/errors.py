@@ -15,6 +15,8 @@ class ExactModeError(TilewrightError):
         location: its place in the kernel's source; None where unknown.
     """
 
+    page = "exact#identities-that-exact-mode-keeps"
+
     def __init__(self, reason: str, remedy: str, location: Location | None) -> None:
         self.reason, self.remedy, self.location = reason, remedy, location
         where = "" if location is None else f"{location}: "

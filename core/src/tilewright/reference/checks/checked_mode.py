@@ -79,6 +79,8 @@ class Finding:
 class CheckError(KernelError):
     """The checked mode found defects; ``findings`` has them, at most one an operation and kind."""
 
+    page = "debugging#checked-mode"
+
     def __init__(self, findings: Sequence[Finding], complete: bool = True) -> None:
         self.findings = tuple(findings)
         self.complete = complete

@@ -77,7 +77,7 @@ class CompilationStep:
             return f"{self.name}: the same bits"
         if self.difference.behind:
             return f"{self.name}: inconclusive behind {', '.join(self.difference.behind)}"
-        words = "rounded otherwise" if self.difference.within else "WRONG"
+        words = "rounding differs" if self.difference.within else "WRONG"
         return f"{self.name}: {words} ({self.difference})"
 
 
@@ -105,7 +105,7 @@ class Bisection:
         """Return a sentence that names what changes the results."""
         culprit = self.culprit
         if culprit is None:
-            return f"every step of {self.kernel} computes what the frontend's IR says"
+            return f"every step of {self.kernel} preserves its results"
         if culprit.failure:
             return f"{culprit.name} fails: {culprit.failure}"
         text = f"{culprit.name} changes the results: {culprit.difference}"

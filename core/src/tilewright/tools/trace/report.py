@@ -164,6 +164,11 @@ class WatchReport:
             f"{_line(value)}{value.nan} NaN are written to {' or '.join(value.written)}"
             for value in self.written_nan
         ]
+        if not found and any(value.nan or value.inf for value in self.values):
+            return [
+                "no operation computes NaN or infinities from finite operands: those above come "
+                "from constants or from `other` of masked loads"
+            ]
         return found or ["every value is finite"]
 
 

@@ -36,6 +36,8 @@ CODE: Final = "binary"
 class ForeignFilesError(TilewrightError):
     """Files of a compiled kernel are from another compiler, or another version of this one."""
 
+    page = "reference/triton#use-the-name-triton"
+
 
 class Parts(NamedTuple):
     """The parts of a kernel in memory."""
