@@ -66,6 +66,9 @@ DERIVATIVE_KINDS = {
 }
 
 
+_SEARCH_DIALOG = 'data-md-component="search" role="dialog" aria-label="Search"'
+
+
 def derivatives_page() -> str:
     """The Markdown of ``reference/derivatives.md``."""
     from tilewright.derivatives.operation_table import derivatives
@@ -203,6 +206,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     title, _, rest = figures.filled(markdown).partition("\n")
     name = _notebook_of(page.file).rpartition("/")[2]
     return f"{title}\n\n[Download as a notebook]({name}){{ .notebook download }}\n{rest}"
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Give the search dialog of the theme a name, by which screen readers announce it."""
+    return output.replace('data-md-component="search" role="dialog"', _SEARCH_DIALOG, 1)
 
 
 def _is_tutorial(file: Any) -> bool:

@@ -1,4 +1,5 @@
-"""The page of results of the kernel library: a table and a chart for each machine and family."""
+"""The page of results: tables and charts of the kernel library for each machine and family, then
+the corpus and the conformance of backends."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from drawings.charts import ratio_chart
+
+from results_pages import conformance, corpus
 
 #: Files that ``--json`` of the scripts in ``benchmarks/kernels`` wrote.
 FOLDER = Path(__file__).resolve().parents[1] / "performance" / "results"
@@ -117,4 +120,5 @@ def files() -> dict[str, str]:
                 text += f" Geometric mean of the fastest rival's time by ours: {mean:.2f}.\n\n"
                 text += f"![{title}]({name})"
             text += f"\n\n{tables(rows, facts['machine'])}\n"
+    text += corpus.section() + conformance.section()
     return {"results.md": text, **found}

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 try:
-    from results_pages import results
+    from results_pages import conformance, results
 finally:
     sys.path.pop(0)
 
@@ -42,3 +42,40 @@ def test_all_files_are_on_the_page() -> None:
         for row in json.loads(path.read_text())["results"]:
             assert f"| {row['case']} |" in found["results.md"], (path, row["case"])
         assert f"results/{path.stem}.svg" in found
+
+
+REPORT = {
+    "backend": {"name": "vega", "version": "1.0"},
+    "device": {"name": "Vega 2"},
+    "run": {"emulate": "", "started": "2026-11-28T23:21:20+00:00", "quick": False, "repeat": 20},
+    "claims": [{"profile": "core", "holds": True}, {"profile": "math", "holds": False}],
+    "summary": {
+        "core": {"cases": 12, "passed": 10, "not-supported": 2},
+        "math": {"cases": 5, "passed": 3, "failed": 2},
+        "fp8": {"cases": 4, "not-supported": 4},
+        "total": {"cases": 21, "passed": 13, "not-supported": 6, "failed": 2},
+    },
+}
+
+
+def test_a_scoreboard_counts_cases_claims_and_failures() -> None:
+    emulated = {**REPORT, "run": {**REPORT["run"], "emulate": "v2", "quick": True, "repeat": 1}}
+    found = conformance.table([conformance.summary_of(each) for each in (REPORT, emulated)])
+    assert found.splitlines() == [
+        "| profile | vega: Vega 2 | vega: v2 (emulated) |",
+        "| --- | ---: | ---: |",
+        "| date | 2026-11-28 | 2026-11-28 |",
+        "| run | complete, each 20 times | quick |",
+        "| core | 10 of 10* | 10 of 10* |",
+        "| math | 3 of 5 | 3 of 5 |",
+        "| fp8 | none ran | none ran |",
+        "| failed | 2 | 2 |",
+    ]
+
+
+def test_the_page_has_the_corpus_and_every_report() -> None:
+    page = results.files()["results.md"]
+    assert "| flash-attn |" in page and "geometric mean" in page
+    for path in conformance.FOLDER.glob("*.json"):
+        summary = json.loads(path.read_text())
+        assert f"| {summary['backend']}: {summary['machine']}" in page
