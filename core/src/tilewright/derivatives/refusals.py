@@ -22,7 +22,7 @@ class DerivativeError(TilewrightError):
             there; None if it is unknown.
     """
 
-    page = "reference/gradients#what-has-no-derivative"
+    page = "reference/gradients#kernels-without-a-derivative"
 
     def __init__(self, reason: str, remedy: str = "", location: Location | None = None) -> None:
         self.reason, self.remedy, self.location = reason, remedy, location
