@@ -148,7 +148,8 @@ def defer_wait(loop: PipelinedLoop) -> Deferred | None:
 
 def _overlap(loop: PipelinedLoop, found: Accumulation) -> Deferred:
     """Wait for the previous iteration's matmul right after the start of this one."""
-    found.matmul.attributes[ALTERNATES] = True
+    if _reads_what_is_staged(found.matmul, loop.loop, loop.target):
+        found.matmul.attributes[ALTERNATES] = True
     tile, token = start_matmul(found.matmul)
     earlier = loop.carry(_no_matmul(loop.before))
     wait_for(Builder.at(found.matmul), [earlier], [])
