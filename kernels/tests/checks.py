@@ -374,7 +374,7 @@ def check_architectures(
     """
     operation, given = operation.resolved(*arguments, **keywords)
     for architecture in architectures:
-        with _device(architecture):
+        with mock_device(architecture):
             launcher = _CompilingLauncher()
             results = operation.shapes(lambda shape, dtype: NUMPY.empty(shape, dtype, None), *given)
             operation.launch(launcher, *results, *given)
@@ -420,7 +420,7 @@ def _mock(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _device(architecture: str) -> Iterator[None]:
+def mock_device(architecture: str) -> Iterator[None]:
     """Select a device that need not be there, for launches that compile alone."""
     backend = registry().get("nvidia" if architecture.startswith("sm_") else "amd")
     target = device_registry.named_target(backend, architecture)
