@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
+
+from tilewright_kernels.operations.block_records import SHIPPED
 
 DISTRIBUTION = Path(__file__).resolve().parents[1]
 PROGRAM = """
@@ -57,3 +60,16 @@ def test_a_wheel_imports_and_calls_within_two_seconds(
     assert equal == "True"
     taken = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert taken < LIMIT, f"{taken:.2f} s of processor"
+
+
+def test_a_wheel_has_the_records_that_the_package_ships(tmp_path: Path) -> None:
+    copy = tmp_path / "kernels"
+    ignored = shutil.ignore_patterns("__pycache__", "tests", "dist")
+    shutil.copytree(DISTRIBUTION, copy, ignore=ignored)
+    file = SHIPPED.relative_to(DISTRIBUTION / "src") / "sm_90.json"
+    (copy / "src" / file).parent.mkdir(exist_ok=True)
+    (copy / "src" / file).write_text("{}")
+    builder = WheelBuilder(str(copy))
+    (wheel,) = builder.build(directory=str(tmp_path / "dist"), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        assert str(file) in archive.namelist()

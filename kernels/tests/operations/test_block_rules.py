@@ -13,6 +13,7 @@ from tilewright_kernels.operations import block_records
 from tilewright_kernels.operations.block_records import SHIPPED, BlockRecord, add, read, records_of
 from tilewright_kernels.operations.block_rules import RULES, block_rule, trying
 from tilewright_kernels.operations.devices import Device, device_of
+from tilewright_kernels.rows.shapes import tile_of_rows
 from tilewright_kernels.tuning import block_search, tuning_cases
 from tilewright_kernels.tuning.tuning_cases import TuningCase
 
@@ -72,6 +73,17 @@ def test_kernels_run_with_blocks_of_a_record(own_records):
     chosen = plain_matmul_blocks(**arguments)
     assert (chosen.m, chosen.n, chosen.k) == (16, 16, 16) != (model.m, model.n, model.k)
     np.testing.assert_allclose(tk.matmul(a, a.T), a @ a.T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_in_the_package_is_found_after_own_records(own_records, tmp_path, monkeypatch):
+    shipped = tmp_path / "shipped"
+    monkeypatch.setattr(block_records, "SHIPPED", shipped)
+    keys = [f"kernel={name},n_columns=4096,values=1" for name in ("rms_norm", "l2_norm")]
+    for key in keys:
+        record(shipped, "rows", key, {"num_warps": 2})
+    record(own_records, "rows", keys[1], {"num_warps": 4})
+    found = [tile_of_rows(name, 4000, 1, HOPPER) for name in ("rms_norm", "l2_norm", "softmax")]
+    assert [each.num_warps for each in found] == [2, 4, 8]
 
 
 def test_shipped_records_are_of_rules_and_legal():

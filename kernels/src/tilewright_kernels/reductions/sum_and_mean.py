@@ -115,7 +115,7 @@ def _reduce(
     if view.n_kept == 0:
         return
     accumulator = accumulator_type(x.dtype)
-    blocks = reduction_blocks(view, device_of(x).family == "cpu")
+    blocks = reduction_blocks(view, device_of(x))
     is_split = blocks.splits > 1
     kept_0, kept_1 = view.kept
     target, target_strides = out, (kept_0.strides[1], kept_1.strides[1], 0)

@@ -186,7 +186,7 @@ def _reduce(run: Launcher, x: Any, y: Any, mean: Any, view: ReductionView, divis
     if view.n_kept == 0:
         return
     accumulator = accumulator_type(x.dtype)
-    blocks = reduction_blocks(view, device_of(x).family == "cpu")
+    blocks = reduction_blocks(view, device_of(x))
     (kept_0, kept_1), is_split = view.kept, blocks.splits > 1
     y_kept = (kept_0.strides[1], kept_1.strides[1])
     shape = (blocks.splits, view.n_kept)

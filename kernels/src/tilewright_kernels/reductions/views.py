@@ -9,6 +9,8 @@ from typing import Any
 
 import tilewright as tw
 from tilewright_kernels.operations import strides
+from tilewright_kernels.operations.block_rules import block_rule
+from tilewright_kernels.operations.devices import Device
 
 #: Programs that keep every processor of a GPU, and every core of a CPU, busy.
 _PROGRAMS = {False: 528, True: 32}
@@ -86,10 +88,16 @@ def padded(axes: Sequence[Axis], count: int, arrays: int) -> list[Axis]:
 
 @dataclass(frozen=True)
 class ReductionView:
-    """An array as kept axes, whose strides in the result follow those in the array, and reduced."""
+    """An array as kept axes, whose strides in the result follow those in the array, and reduced.
+
+    Attributes:
+        kept, reduced: the axes.
+        is_of_splits: whether the array has partial results.
+    """
 
     kept: tuple[Axis, Axis]
     reduced: tuple[Axis, Axis]
+    is_of_splits: bool = False
 
     @property
     def n_kept(self) -> int:
@@ -198,18 +206,48 @@ class Blocks:
     num_warps: int
 
 
-def reduction_blocks(view: ReductionView, on_cpu: bool) -> Blocks:
+@dataclass(frozen=True)
+class ReductionTile:
+    """The tile of a program that reduces.
+
+    Attributes:
+        kept: kept elements.
+        reduced: elements of each that it reads at a time.
+        num_warps: warps of the program.
+    """
+
+    kept: int
+    reduced: int
+    num_warps: int
+
+
+@block_rule("reductions", rounded=("n_kept", "n_reduced"))
+def reduction_tile(
+    n_kept: int, n_reduced: int, along_reduced: bool, device: Device
+) -> ReductionTile:
+    """Return the tile for axes of some extents, whose lanes lie along one of them."""
+    on_cpu = device.family == "cpu"
+    elements = 2048 if on_cpu else 4096
+    wide_kept = tw.next_power_of_2(max(n_kept, 1))
+    wide_reduced = tw.next_power_of_2(max(n_reduced, 1))
+    if along_reduced:
+        reduced = min(wide_reduced, 256 if on_cpu else 4096)
+        kept = min(wide_kept, max(elements // reduced, 1), 1 if on_cpu else 64)
+    else:
+        kept = min(wide_kept, 1024 if on_cpu else 128)
+        reduced = min(wide_reduced, max(elements // kept, 1), 1 if on_cpu else 64)
+    return ReductionTile(kept, reduced, max(min(kept * reduced // 512, 8), 1))
+
+
+def reduction_blocks(view: ReductionView, device: Device) -> Blocks:
     """Choose sizes for a view: lanes lie along the axis with the smaller stride."""
     (_, kept), (outer, inner) = view.kept, view.reduced
-    elements = 2048 if on_cpu else 4096
-    wide_kept = tw.next_power_of_2(max(kept.extent, 1))
-    wide_reduced = tw.next_power_of_2(max(inner.extent, 1))
-    if abs(inner.strides[0]) <= abs(kept.strides[0]) or kept.extent == 1:
-        block_reduced = min(wide_reduced, 256 if on_cpu else 4096)
-        block_kept = min(wide_kept, max(elements // block_reduced, 1), 1 if on_cpu else 64)
-    else:
-        block_kept = min(wide_kept, 1024 if on_cpu else 128)
-        block_reduced = min(wide_reduced, max(elements // block_kept, 1), 1 if on_cpu else 64)
+    on_cpu = device.family == "cpu"
+    along_reduced = abs(inner.strides[0]) <= abs(kept.strides[0]) or kept.extent == 1
+    # records are of whole reductions; the few partial results of one take the model's choice
+    choose = reduction_tile.choose if view.is_of_splits else reduction_tile
+    tile = choose(kept.extent, inner.extent, along_reduced, device)
+    block_kept, block_reduced = tile.kept, tile.reduced
     programs = view.kept[0].extent * tw.cdiv(kept.extent, block_kept)
     along = outer.extent if outer.extent > 1 else tw.cdiv(inner.extent, 2 * block_reduced)
     wanted = _PROGRAMS[on_cpu] // max(programs, 1)
@@ -227,7 +265,7 @@ def reduction_blocks(view: ReductionView, on_cpu: bool) -> Blocks:
         block_reduced,
         max(tw.cdiv(whole, max(chunk, 1)), 1),
         max(chunk, 1),
-        max(min(block_kept * block_reduced // 512, 8), 1),
+        tile.num_warps,
     )
 
 
@@ -267,4 +305,5 @@ def splits_view(view: ReductionView, splits: int) -> ReductionView:
             Axis(kept_1.extent, (1, kept_1.strides[1])),
         ),
         (Axis(1, (0,)), Axis(splits, (n_kept,))),
+        is_of_splits=True,
     )

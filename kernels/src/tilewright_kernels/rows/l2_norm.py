@@ -76,7 +76,7 @@ def _run(run: Launcher, y: Any, x: Any, dy: Any, eps: float) -> None:
         return
     x, x_stride = with_rows(x)
     dy, dy_stride = (None, 0) if dy is None else with_rows(dy)
-    blocks = row_blocks(n_columns, x)
+    blocks = row_blocks("l2_norm", n_columns, x)
     run(
         l2_norm_kernel, blocks.grid(n_rows),
         x, dy, y, x_stride, dy_stride, n_rows, n_columns, eps, **blocks.constants,

@@ -110,7 +110,7 @@ def _launch(
 ) -> None:
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
-    blocks = row_blocks(n_columns, x).holding_two_values()
+    blocks = row_blocks("layer_norm", n_columns, x, values=2)
     run(
         layer_norm_kernel,
         blocks.grid(n_rows),

@@ -242,7 +242,7 @@ class GradientBlocks:
 
 def _gradient_blocks(x: Any, has_mean: bool) -> GradientBlocks:
     """Return the tiles for rows of an array; long rows are taken in blocks."""
-    rows, device = row_blocks(x.shape[-1], x), device_of(x)
+    rows, device = row_blocks("norm_gradients", x.shape[-1], x), device_of(x)
     if device.family == "cpu":
         return GradientBlocks(rows, device.processors, 1)
     threads = 32 * rows.num_warps

@@ -122,7 +122,7 @@ def _launch(
 ) -> None:
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
-    blocks = row_blocks(n_columns, x)
+    blocks = row_blocks("rms_norm_quantized", n_columns, x)
     run(
         rms_norm_quantized_kernel,
         blocks.grid(n_rows),

@@ -140,7 +140,7 @@ def _run(
     n_rows, n_columns = count_rows(x.shape), x.shape[-1]
     x, x_stride = with_rows(x)
     residual, residual_stride = (None, 0) if residual is None else with_rows(residual)
-    blocks = row_blocks(n_columns, x)
+    blocks = row_blocks("rms_norm", n_columns, x)
     run(
         rms_norm_kernel,
         blocks.grid(n_rows),

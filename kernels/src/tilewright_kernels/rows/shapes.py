@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tilewright as tw
 from tilewright_kernels.operations import strides
-from tilewright_kernels.operations.devices import device_of
+from tilewright_kernels.operations.block_rules import block_rule
+from tilewright_kernels.operations.devices import Device, device_of
 
 #: Rows of more columns are taken in blocks, in several passes.
 MAX_WHOLE_ROW = 32768
@@ -44,17 +45,6 @@ class RowBlocks:
         """Return the grid of one program for each tile of rows."""
         return (tw.cdiv(n_rows, self.rows),)
 
-    def holding_two_values(self) -> RowBlocks:
-        """Return the tile for a kernel that holds two values of each element at a time.
-
-        At 512 elements a warp such a kernel takes 47 or 48 registers a thread on NVIDIA GPUs: two
-        programs of 16 warps on a multiprocessor, so that few loads are in flight. At 1024 elements
-        a warp, three or four programs of 8 warps fit.
-        """
-        if self.is_wide or self.block != 8192:
-            return self
-        return replace(self, num_warps=8)
-
     @property
     def constants(self) -> dict[str, Any]:
         """The constants and options of a launch."""
@@ -66,13 +56,31 @@ class RowBlocks:
         }
 
 
-def row_blocks(n_columns: int, array: Any) -> RowBlocks:
-    """Return the tile for rows of ``n_columns`` on the device of an array."""
-    if n_columns > (MAX_WHOLE_ROW if is_on_gpu(array) else MAX_WHOLE_ROW_ON_CPU):
+@block_rule("rows", rounded=("n_columns",))
+def tile_of_rows(kernel: str, n_columns: int, values: int, device: Device) -> RowBlocks:
+    """Return the tile of a kernel that holds some values of each element of a row at a time.
+
+    With two values and 512 elements a warp a kernel takes 47 or 48 registers a thread on NVIDIA
+    GPUs: two programs of 16 warps on a multiprocessor, so that few loads are in flight. At 1024
+    elements a warp, three or four programs of 8 warps fit.
+    """
+    on_gpu = device.family != "cpu"
+    if n_columns > (MAX_WHOLE_ROW if on_gpu else MAX_WHOLE_ROW_ON_CPU):
         return RowBlocks(1, _WIDE_BLOCK, True, 16)
     block = tw.next_power_of_2(max(n_columns, 1))
-    rows = max(_SHORT_TILE // block, 1) if block < 1024 and is_on_gpu(array) else 1
-    return RowBlocks(rows, block, False, min(max(rows * block // 512, 1), 16))
+    rows = max(_SHORT_TILE // block, 1) if block < 1024 and on_gpu else 1
+    most = 8 if values > 1 and block == 8192 else 16
+    return RowBlocks(rows, block, False, min(max(rows * block // 512, 1), most))
+
+
+def row_blocks(kernel: str, n_columns: int, array: Any, values: int = 1) -> RowBlocks:
+    """Return the tile of a kernel for rows of ``n_columns`` on the device of an array.
+
+    Args:
+        kernel: its name in records of measured tiles.
+        values: that it holds of each element at a time.
+    """
+    return tile_of_rows(kernel, n_columns, values, device_of(array))
 
 
 def is_on_gpu(array: Any) -> bool:

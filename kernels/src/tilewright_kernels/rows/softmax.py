@@ -134,7 +134,7 @@ def _shapes(make: Any, x: Any) -> tuple[Any, ...]:
 def _launch_forward(run: Launcher, y: Any, x: Any, log: bool) -> None:
     n_columns = x.shape[-1]
     x, x_stride = with_rows(x)
-    blocks = row_blocks(n_columns, x)
+    blocks = row_blocks("softmax", n_columns, x)
     run(
         softmax_kernel,
         blocks.grid(count_rows(x.shape)),
@@ -154,7 +154,7 @@ def _launch_backward(run: Launcher, dx: Any, dy: Any, y: Any, log: bool) -> None
     n_rows, n_columns = count_rows(y.shape), y.shape[-1]
     dy, dy_stride = with_rows(dy)
     y, y_stride = with_rows(y)
-    blocks = row_blocks(n_columns, y).holding_two_values()
+    blocks = row_blocks("softmax_gradient", n_columns, y, values=2)
     run(
         softmax_backward_kernel,
         blocks.grid(n_rows),

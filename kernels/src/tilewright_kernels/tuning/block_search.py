@@ -23,7 +23,15 @@ from tilewright_kernels.tuning.tuning_cases import Arrays, TuningCase, is_legal
 
 #: Field of blocks -> its smallest and its largest value. Those of a power of two are doubled and
 #: halved; of the others the next numbers are tried.
-_LIMITS = {"m": (16, 256), "n": (16, 256), "k": (16, 256), "num_warps": (1, 16)}
+_LIMITS = {
+    "m": (16, 256),
+    "n": (16, 256),
+    "k": (16, 256),
+    "num_warps": (1, 16),
+    "rows": (1, 64),
+    "kept": (1, 1024),
+    "reduced": (1, 4096),
+}
 _COUNTS = {"num_stages": (1, 8), "split": (1, 16)}
 #: Fields that a CPU ignores.
 _OF_GPUS = ("num_warps", "num_stages")

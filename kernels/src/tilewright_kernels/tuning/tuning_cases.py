@@ -19,6 +19,17 @@ _GRADIENT_RULES = (
     "attention_query_gradients",
 )
 
+#: Name -> function of a matrix whose tiles of rows are tuned.
+_ROWS: dict[str, Callable[[Any], Any]] = {
+    "rms_norm": tk.rms_norm,
+    "layer_norm": tk.layer_norm,
+    "softmax": tk.softmax,
+    "l2_norm": tk.l2_norm,
+    "rms_norm_quantized": functools.partial(tk.rms_norm_quantized, dtype="int8"),
+}
+#: Elements of a tile of rows or of a reduction at most, where there are several.
+_MOST = 1 << 15
+
 
 class Arrays:
     """Makes random arrays: of NumPy, or of PyTorch on a GPU.
@@ -78,6 +89,10 @@ def is_legal(rule: str, blocks: Any, arguments: Mapping[str, Any]) -> bool:
             return False
         may_split = arguments.get("may_split", True) and not blocks.is_persistent
         return blocks.split == 1 or may_split
+    if rule == "rows":
+        return blocks.rows == 1 or (not blocks.is_wide and blocks.rows * blocks.block <= _MOST)
+    if rule == "reductions":
+        return bool(blocks.kept * blocks.reduced <= _MOST)
     if rule == "quantized_matmul":
         return 32 <= blocks.k <= 128  # groups of scales may be as short as 128
     return True
@@ -114,6 +129,31 @@ def cases(arrays: Arrays) -> Iterator[TuningCase]:
     for batch, keys in ((16, 8192), (128, 2048)) if gpu else ((4, 1024),):
         prepare = functools.partial(_decode, arrays, batch, keys)
         yield TuningCase("attention_with_kv_cache", f"{batch} sequences of {keys}", prepare)
+    yield from _row_cases(arrays)
+
+
+def _row_cases(arrays: Arrays) -> Iterator[TuningCase]:
+    """Yield the cases of rows and of reductions."""
+    gpu = arrays.is_on_gpu
+    elements = 1 << (26 if gpu else 18)
+    for columns in (256, 1024, 4096, 8192, 16384) if gpu else (256, 4096):
+        shape = (elements // columns, columns)
+        for name, function in _ROWS.items():
+            prepare = functools.partial(_of_rows, arrays, function, shape)
+            yield TuningCase("rows", f"{name} of {columns} columns", prepare)
+    side = math.isqrt(elements)
+    for shape in ((side, side), (elements >> 6, 1 << 6), (1 << 6, elements >> 6)):
+        for axis in (0, 1):
+            name = f"sum of {shape[0]} x {shape[1]}, axis {axis}"
+            function = functools.partial(tk.sum, axis=axis)
+            yield TuningCase(
+                "reductions", name, functools.partial(_of_rows, arrays, function, shape)
+            )
+
+
+def _of_rows(arrays: Arrays, function: Any, shape: tuple[int, int]) -> Callable[[], Any]:
+    x = arrays.normal(*shape)
+    return lambda: function(x)
 
 
 def _matmul(arrays: Arrays, m: int, n: int, k: int) -> Callable[[], Any]:

@@ -59,7 +59,7 @@ def _run(run: Launcher, kernel: Any, x: Any, rstd: Any, eps: float, **gradients:
     if n_rows == 0:
         return
     x, stride = with_rows(x)
-    blocks = row_blocks(n_columns, x)
+    blocks = row_blocks("rms_norm_matmul", n_columns, x)
     grid = blocks.grid(n_rows)
     run(kernel, grid, x, rstd, stride, n_rows, n_columns, eps, **blocks.constants, **gradients)
 
