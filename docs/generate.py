@@ -205,7 +205,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return markdown
     title, _, rest = figures.filled(markdown).partition("\n")
     name = _notebook_of(page.file).rpartition("/")[2]
-    return f"{title}\n\n[Download as a notebook]({name}){{ .notebook download }}\n{rest}"
+    seconds = figures.seconds(name.removesuffix(".ipynb"))
+    link = f"[Download as a notebook]({name}){{ .notebook download }}"
+    return f"{title}\n\n{link}. {seconds}\n{rest}"
 
 
 def on_post_page(output: str, **_: Any) -> str:

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 try:
     from drawings.line_chart import apart, line_chart, short, ticks
-    from tutorial_pages import figures
+    from tutorial_pages import figures, losses
 finally:
     sys.path.pop(0)
 
@@ -76,6 +76,18 @@ def test_comments_of_a_page_become_figures_with_machine_and_date(page: Path) -> 
 def test_charts_are_on_their_pages() -> None:
     for name in figures.FIGURES:
         assert f"<!-- figure: {name} -->" in (TUTORIALS / f"{name}.md").read_text()
+
+
+def test_the_losses_of_the_tutorial_fall() -> None:
+    found = losses.losses()
+    assert len(found) == 200 and found[-1] < 0.2 * found[0]
+
+
+def test_each_tutorial_says_how_long_it_runs_on_a_cpu() -> None:
+    for page in TUTORIALS.glob("*.md"):
+        assert re.match(
+            r"Runs in \d+\.\d s of processor time.* \(.+, 20", figures.seconds(page.stem)
+        )
 
 
 def test_the_ladder_has_the_fastest_configuration_of_each_step() -> None:

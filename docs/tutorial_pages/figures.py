@@ -15,8 +15,11 @@ from typing import Any
 
 from drawings.line_chart import line_chart
 
+from tutorial_pages import losses
+
 FOLDER = Path(__file__).resolve().parents[1] / "performance" / "results" / "tutorials"
 SWEEPS, LADDER = FOLDER / "h200_sweeps.json", FOLDER / "h200_matmul_ladder.json"
+CPU_LADDER, CPU_SECONDS = FOLDER / "cpu_matmul_ladder.json", FOLDER / "cpu_seconds.json"
 #: Bytes per second and multiplications and additions per second in 16 bits, of the data sheet.
 _BYTES, _OPERATIONS = 4.8e12, 989e12
 _MARK = re.compile(r"^<!-- (figure|table): (\w+) -->$", re.M)
@@ -154,29 +157,34 @@ STEPS = {
 }
 
 
-def fastest(step: str, size: int) -> Row | None:
-    """Return the fastest configuration of a step, or None where it was not measured."""
-    rows = rows_of(LADDER, f"{step} {size}")
-    return min(rows, key=lambda row: float(row["seconds"])) if rows else None
+def fastest(path: Path, step: str, size: int) -> Row:
+    """Return the fastest configuration of a step."""
+    return min(rows_of(path, f"{step} {size}"), key=lambda row: float(row["seconds"]))
 
 
 def table(name: str) -> str:
     """Return the Markdown of the table of steps."""
     assert name == "matmul", name
     lines = [
-        "| step | block, `num_warps`, `num_stages` | µs | TFLOP/s | of cuBLAS |",
-        "|---|---|---:|---:|---:|",
+        "| step | block, `num_warps`, `num_stages` | µs | TFLOP/s | of cuBLAS | on a CPU, ms |",
+        "|---|---|---:|---:|---:|---:|",
     ]
     for step, title in STEPS.items():
-        row = fastest(step, 4096)
-        assert row is not None, step
+        row, on_cpu = fastest(LADDER, step, 4096), fastest(CPU_LADDER, step, 512)
         (rival,) = row["rivals"].values()
         rate = row["operations"] / row["seconds"] / 1e12
         lines.append(
             f"| {title} | {blocks(row['case'])} | {row['seconds'] * 1e6:,.0f} | {rate:.3g} | "
-            f"{100 * rival / row['seconds']:.3g}% |"
+            f"{100 * rival / row['seconds']:.3g}% | {on_cpu['seconds'] * 1e3:.3g} |"
         )
-    return "\n".join([*lines, "", f"*f16 matrices of 4096 x 4096. {caption(LADDER)}.*"])
+    rows = json.loads(CPU_LADDER.read_text())["results"]
+    rivals = [seconds for row in rows for seconds in row["rivals"].values()]
+    caption_of_cpu = (
+        f"CPU: float32 matrices of 512 x 512, which take PyTorch {min(rivals) * 1e3:.3g} ms; "
+        f"two cores of {caption(CPU_LADDER)}"
+    )
+    found = f"*GPU: f16 matrices of 4096 x 4096. {caption(LADDER)}. {caption_of_cpu}.*"
+    return "\n".join([*lines, "", found])
 
 
 def blocks(case: str) -> str:
@@ -195,6 +203,16 @@ def filled(markdown: str) -> str:
     return _MARK.sub(lambda mark: _MAKERS[mark[1]](mark[2]), markdown)
 
 
+def seconds(name: str) -> str:
+    """Return in a sentence how long a page's program runs."""
+    facts = json.loads(CPU_SECONDS.read_text())
+    return (
+        f"Runs in {facts['seconds'][name]:.1f} s of processor time, compilation included "
+        f"({facts['machine']}, {facts['date']})."
+    )
+
+
 def files() -> dict[str, str]:
     """Path on the site -> chart."""
-    return {f"tutorials/{name}_h200.svg": chart(name) for name in FIGURES}
+    charts = {f"tutorials/{name}_h200.svg": chart(name) for name in FIGURES}
+    return {**charts, "tutorials/gradients_loss.svg": losses.chart()}
