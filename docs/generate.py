@@ -171,7 +171,7 @@ def on_files(files: Any, config: Any) -> Any:
         from notebooks import notebook
         from redirects import files as redirect_files
         from reference_pages.pages import pages
-        from results_pages import results
+        from results_pages import results, summary
         from tutorial_pages import figures
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
     files.append(File.generated(config, "reference/simt.md", content=simt_page()))
@@ -181,6 +181,8 @@ def on_files(files: Any, config: Any) -> Any:
     contents: dict[str, str | bytes] = {**pictures(), **gallery.files(), **results.files()}
     contents |= figures.files()
     contents |= redirect_files()
+    contents[summary.PATH] = str(summary.chart())
+    contents["licence.md"] = f"# Licence\n\n{(Path(__file__).parents[1] / 'LICENSE').read_text()}"
     contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     for file in list(files):
         if _is_tutorial(file):
@@ -196,9 +198,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Add tags for searches, what comments name, and a tutorial's link to its notebook."""
     with _modules_beside_this():
         from reference_pages import library
+        from results_pages import summary
         from search_words import add_tags
         from tutorial_pages import figures
     add_tags(page)
+    if page.file.src_uri == "index.md":
+        return markdown.replace(summary.PLACE, summary.figure())
     if page.file.src_uri.startswith("reference/library/"):
         return library.filled(markdown)
     if not _is_tutorial(page.file):

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 try:
-    from results_pages import conformance, results
+    from results_pages import conformance, results, summary
 finally:
     sys.path.pop(0)
 
@@ -79,3 +79,13 @@ def test_the_page_has_the_corpus_and_every_report() -> None:
     for path in conformance.FOLDER.glob("*.json"):
         summary = json.loads(path.read_text())
         assert f"| {summary['backend']}: {summary['machine']}" in page
+
+
+def test_the_home_page_has_figures_with_machine_and_date(site: Path) -> None:
+    ratios, machines, dates = summary.means()
+    assert len(ratios) >= 4 and machines and dates
+    page = (site / "index.html").read_text()
+    assert summary.PLACE not in page and (site / summary.PATH).exists()
+    for text in (*machines, *dates, *(f"{name}: {ratio:.2f}" for name, ratio in ratios.items())):
+        assert text in page
+    assert (site / "licence" / "index.html").exists()
