@@ -207,7 +207,7 @@ def test_no_array_is_kept():
 
 
 def test_numbers_of_a_key_have_types_and_signs():
-    keys = [call_key([], (each,)) for each in (0, 0.0, -0.0, False, 1, True, 1.0, "1", None)]
+    keys = [call_key([], (each,), None) for each in (0, 0.0, -0.0, False, 1, True, 1.0, "1", None)]
     assert len(set(keys)) == len(keys)
-    assert call_key([], (object(),)) is None
-    assert call_key([[1]], ()) is None
+    assert call_key([], (object(),), None) is None
+    assert call_key([[1]], (), None) is None

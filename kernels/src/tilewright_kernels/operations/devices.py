@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,9 +66,14 @@ def device_of(array: Any) -> Device:
     return _jax_device()
 
 
-def host_device(array: Any) -> Device | None:
-    """Return the device that kernels on an array in the host's memory run on; None for others."""
-    return None if getattr(array, "is_cuda", False) else _of_the_host()
+def chosen_device(arrays: Sequence[Any]) -> Device | None:
+    """Return the device that a choice by name has kernels on arrays run on.
+
+    It is None without a choice, and for arrays that are not in the host's memory.
+    """
+    if backend_choice.current.get() is None and backend_choice.environment_choice() is None:
+        return None
+    return None if any(getattr(each, "is_cuda", False) for each in arrays) else _of_the_host()
 
 
 def _of_the_host() -> Device:

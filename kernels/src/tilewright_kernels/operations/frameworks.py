@@ -73,6 +73,11 @@ class NumPyFramework:
         """Return an array of zeros."""
         return np.zeros(shape, self.dtype(dtype))
 
+    def allocator(self, shape: Sequence[int], dtype: Any, beside: Any) -> Callable[[Any], Any]:
+        """Return a function that does what :meth:`empty` does for arrays like ``beside``."""
+        shape, dtype = tuple(shape), self.dtype(dtype)
+        return lambda beside: np.empty(shape, dtype)
+
     def array_type(self) -> type:
         """Return the type of arrays."""
         return np.ndarray
@@ -126,10 +131,20 @@ class TorchFramework:
 
     def empty(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of arbitrary elements on the device of ``beside``."""
-        dtype = self.dtype(dtype)
-        if shape == beside.shape and dtype is beside.dtype and beside.is_contiguous():
-            return sys.modules["torch"].empty_like(beside)  # takes half the time
-        return beside.new_empty(shape, dtype=dtype)
+        return self.allocator(shape, dtype, beside)(beside)
+
+    def allocator(self, shape: Sequence[int], dtype: Any, beside: Any) -> Callable[[Any], Any]:
+        """Return a function that does what :meth:`empty` does, in little time.
+
+        It takes tensors of the device, element type, shape and strides of ``beside``.
+        """
+        shape, dtype = tuple(shape), self.dtype(dtype)
+        if dtype is not beside.dtype:
+            return lambda beside: beside.new_empty(shape, dtype=dtype)
+        if shape == beside.shape and beside.is_contiguous():
+            empty_like: Callable[[Any], Any] = sys.modules["torch"].empty_like
+            return empty_like
+        return lambda beside: beside.new_empty(shape)
 
     def zeros(self, shape: Sequence[int], dtype: Any, beside: Any) -> Any:
         """Return a tensor of zeros on the device of ``beside``."""

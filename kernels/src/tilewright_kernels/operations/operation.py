@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 from tilewright.errors import BackendError
 from tilewright_kernels.operations.block_rules import is_trying
 from tilewright_kernels.operations.defaults import DEFAULTS, OPTIONS
-from tilewright_kernels.operations.devices import host_device
+from tilewright_kernels.operations.devices import chosen_device
 from tilewright_kernels.operations.frameworks import NUMPY, TORCH, dtype_name, framework_of
 from tilewright_kernels.operations.launcher import DirectLauncher, Launcher, plan_launchers
 from tilewright_kernels.operations.parameters import (
@@ -81,6 +80,7 @@ class Operation:
         self.shapes, self.launch, self.reference = shapes, launch, reference
         self.parameters = parameters_of(launch, self.results, mutated)
         self.saved: tuple[str, ...] = ()
+        self.saved_places: list[tuple[str, bool, int]] = []
         self.gradients: Callable[..., Mapping[str, Any]] | None = None
         self._specialized: dict[Any, Operation] = {}
         self._by_functions: dict[tuple[Any, ...], Operation] = {}
@@ -95,16 +95,21 @@ class Operation:
         self._count = len(self.parameters)
         self.array_positions = self._positions(lambda each: each.kind in (Array, Arrays))
         self._arrays_of = _getter(self.array_positions)
-        self._others_of = _getter(self._positions(lambda each: each.kind not in (Array, Arrays)))
-        self.prepared = PreparedCalls()
+        self._others = self._positions(lambda each: each.kind not in (Array, Arrays))
+        self._others_of = _getter(self._others)
+        self.prepared, self.recorded = PreparedCalls(), PreparedCalls()
         self._functions = self._positions(lambda each: each.kind is Function)
         self._no_functions = self._positions(lambda each: each.kind is not Function)
         self._settings = self._positions(lambda each: each.kind is DType or _is_option(each))
-        self._has_lists = any(each.kind is Arrays for each in self.parameters)
+        self.has_lists = any(each.kind is Arrays for each in self.parameters)
         self._returned = [
             position for position, each in enumerate(self.results) if each not in self.residuals
         ]
+        self.residual_positions = [
+            position for position, each in enumerate(self.results) if each in self.residuals
+        ]
         self._mutated = self._positions(lambda each: each.is_mutated)
+        self.setting_places = [(self.parameters[each].name, each) for each in self._others]
 
     def _positions(self, accepts: Callable[[Parameter], bool]) -> tuple[int, ...]:
         return tuple(number for number, each in enumerate(self.parameters) if accepts(each))
@@ -128,6 +133,13 @@ class Operation:
 
         def decorate(gradients: Callable[..., Mapping[str, Any]]) -> Any:
             self.saved, self.gradients = tuple(saved), gradients
+            names = [each.name for each in self.parameters]
+            self.saved_places = [
+                (name, True, self.results.index(name))
+                if name in self.results
+                else (name, False, names.index(name))
+                for name in saved
+            ]
             return gradients
 
         return decorate
@@ -151,10 +163,10 @@ class Operation:
             arguments = self._bound(arguments, keywords)
         if self._settings:
             arguments = self._normalized(arguments)
-        key = None if torch_observes_calls() else self.key(arguments, out, with_residuals=False)
+        key = None if torch_observes_calls() else self.key(arguments, out)
         prepared = None if key is None else self.prepared.get(key)
         if prepared is not None and not (prepared.wants_gradient and torch_wants_gradients()):
-            return unpacked(self.repeated(prepared, arguments, out, with_residuals=False))
+            return unpacked(self.without_residuals(self.repeated(prepared, arguments, out)))
         arrays = self.arrays(arguments)
         framework = self._framework(arrays)
         if DEFAULTS.references:
@@ -167,15 +179,17 @@ class Operation:
                 return torch_library.call_of_operator(self, arguments, out)
             if self._functions:
                 operation, arguments = self.split(arguments)
-            return torch_library.call(operation, arguments, arrays, out, self.store(key))
+            return torch_library.call(
+                operation, arguments, arrays, out, key, self.prepared.storing(key)
+            )
         if self._functions:
             operation, arguments = self.split(arguments)
         if framework is NUMPY:
-            return unpacked(
-                operation.launched(
-                    framework, arguments, out, with_residuals=False, store=self.store(key)
-                )
+            store = self.prepared.storing(key)
+            results = operation.launched(
+                framework, arguments, out, with_residuals=False, store=store
             )
+            return unpacked(self.without_residuals(results))
         from tilewright_kernels.operations import jax_functions
 
         return unpacked(jax_functions.call(operation, arguments, out))
@@ -244,10 +258,11 @@ class Operation:
         with_residuals: bool,
         run: Launcher | None = None,
         store: Callable[[PreparedCall | None], None] | None = None,
-    ) -> tuple[Any, ...]:
-        """Launch on memory, and return the results: all of them, or without the residuals.
+    ) -> list[Any]:
+        """Launch on memory, and return all results; None for what is not made.
 
         Args:
+            with_residuals: whether residuals are made.
             run: launches the kernels; at once if None.
             store: takes the prepared call, or None if it cannot be repeated.
         """
@@ -273,20 +288,24 @@ class Operation:
             raise self._named(error) from error
         if recording is not None and store is not None:
             store(recording.prepared(made))
-        return self._returned_results(framework, results, given, arguments, with_residuals)
+        return self._finished(framework, results, given, arguments)
 
-    def repeated(
-        self, prepared: PreparedCall, arguments: Sequence[Any], out: Any, *, with_residuals: bool
-    ) -> tuple[Any, ...]:
-        """Launch what was launched for arguments of the same key, and return the results."""
-        framework, first = prepared.framework, self.first_array(arguments)
-        given, results = self._memory(framework, prepared.made, out, first)
-        values = [*results, *[arguments[each] for each in self._no_functions]]
+    def repeated(self, prepared: PreparedCall, arguments: Sequence[Any], out: Any) -> list[Any]:
+        """Launch what was launched for arguments of the same key, and return all results."""
+        if self._functions:
+            arguments = [arguments[each] for each in self._no_functions]
+        first, given = arguments[prepared.first], None
+        if out is None:
+            results = [None if each is None else each(first) for each in prepared.allocators]
+        else:
+            given, results = memory_for(self, prepared.framework, prepared.made, out, first)
         try:
-            prepared.launch(values, first)
+            prepared.launch([*results, *arguments], first)
         except BackendError as error:
             raise self._named(error) from error
-        return self._returned_results(framework, results, given, arguments, with_residuals)
+        if given is None and not self._mutated:
+            return results
+        return self._finished(prepared.framework, results, given, arguments)
 
     def _memory(
         self, framework: Any, made: Sequence[Any], out: Any, first: Any
@@ -296,41 +315,24 @@ class Operation:
             return memory_for(self, framework, made, out, first)
         return None, [None if each is None else framework.empty(*each, first) for each in made]
 
-    def _returned_results(
-        self,
-        framework: Any,
-        results: list[Any],
-        given: list[Any] | None,
-        arguments: Sequence[Any],
-        with_residuals: bool,
-    ) -> tuple[Any, ...]:
-        """Store results to ``out`` where they are elsewhere, and return them."""
+    def _finished(
+        self, framework: Any, results: list[Any], given: list[Any] | None, arguments: Sequence[Any]
+    ) -> list[Any]:
+        """Store results to ``out`` where they are elsewhere, and return all of them."""
         if given is not None:
             results = stored(framework, results, given)
         if self._mutated:
             framework.mark_changed(self.mutated_arrays(arguments))
-        return tuple(results) if with_residuals else self.without_residuals(results)
+        return results
 
-    def key(self, arguments: Sequence[Any], out: Any, *, with_residuals: bool) -> Any:
+    def key(self, arguments: Sequence[Any], out: Any) -> Any:
         """Return the key of a call in :attr:`prepared`; None for calls that are not prepared."""
-        if (
-            self._has_lists
-            or plan_launchers.get() is not None
-            or DEFAULTS.references
-            or is_trying()
-        ):
+        if self.has_lists or plan_launchers.get() is not None or DEFAULTS.references or is_trying():
             return None
         arrays = self._arrays_of(arguments)
         if out is not None:
             arrays += tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        key = call_key(arrays, (with_residuals, *self._others_of(arguments)))
-        return key if key is None else (key, host_device(self.first_array(arguments)))
-
-    def store(self, key: Any) -> Callable[[PreparedCall | None], None] | None:
-        """Return the function that remembers a call; None if it is known, or has no key."""
-        if key is None or self.prepared.is_known(key):
-            return None
-        return functools.partial(self.prepared.store, key)
+        return call_key(arrays, self._others_of(arguments), chosen_device(arrays))
 
     def _named(self, error: BackendError) -> BackendError:
         """Return an error of a launch with the operation's name, and what to do."""
@@ -361,11 +363,11 @@ class Operation:
     def first_array(self, arguments: Sequence[Any]) -> Any:
         """Return the first array among arguments; None if there is none."""
         for position in self.array_positions:
-            found = arguments[position]
-            if isinstance(found, (list, tuple)):
-                found = found[0] if found else None
-            if found is not None:
-                return found
+            value = arguments[position]
+            if isinstance(value, (list, tuple)):
+                value = value[0] if value else None
+            if value is not None:
+                return value
         return None
 
     def mutated_arrays(self, arguments: Sequence[Any]) -> list[Any]:
@@ -374,7 +376,7 @@ class Operation:
 
     def arrays(self, arguments: Sequence[Any]) -> list[Any]:
         """Return all arrays among arguments."""
-        if self._has_lists:
+        if self.has_lists:
             return [
                 each for position in self.array_positions for each in _flat(arguments[position])
             ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tilewright.language import dtype as element_type
@@ -35,7 +35,7 @@ def _places_of_floats(kinds: tuple[type, ...]) -> tuple[int, ...] | None:
     return tuple(place for place, kind in enumerate(kinds) if kind is float)
 
 
-def call_key(arrays: Iterable[Any], others: tuple[Any, ...]) -> Any:
+def call_key(arrays: Sequence[Any], others: Sequence[Any], device: Any) -> Any:
     """Return all that the launches of a call follow from; None if that is unknown.
 
     That is what the frameworks know about each array, the alignment, which of the arrays share
@@ -43,14 +43,18 @@ def call_key(arrays: Iterable[Any], others: tuple[Any, ...]) -> Any:
 
     Args:
         arrays: the arrays among the arguments, and those for the results; or None in their place.
-        others: other arguments, and all else that the launches depend on.
+        others: other arguments.
+        device: the device that was chosen by name, or None.
     """
-    kinds = tuple(map(type, others))
-    floats = _places_of_floats(kinds)
-    if floats is None:
-        return None
-    key: list[Any] = [kinds, others]
-    key += [str(others[each]) for each in floats if not others[each]]  # 0.0 and -0.0 are equal
+    key: list[Any] = [device]
+    if others:
+        kinds = tuple(map(type, others))
+        floats = _places_of_floats(kinds)
+        if floats is None:
+            return None
+        key += kinds
+        key += others
+        key += [str(others[each]) for each in floats if not others[each]]  # 0.0 and -0.0 are equal
     addresses: list[int] = []
     for each in arrays:
         if each is None:
@@ -73,10 +77,13 @@ class PreparedCall:
     Attributes:
         framework: whose arrays they are on.
         made: shapes and element types of the results, as an operation describes them.
+        allocators: functions that return memory for the results beside the first array; None for
+            what is not made.
+        first: the place of the first array among the operation's arguments.
         wants_gradient: whether an array had a gradient to be computed.
     """
 
-    __slots__ = ("_scratch", "_steps", "framework", "made", "wants_gradient")
+    __slots__ = ("_scratch", "_steps", "allocators", "first", "framework", "made", "wants_gradient")
 
     def __init__(
         self,
@@ -84,18 +91,26 @@ class PreparedCall:
         made: Sequence[Any],
         scratch: Sequence[tuple[bool, Any, Any]],
         steps: Sequence[tuple[Any, Any, list[Any], dict[str, Any], list[tuple[Any, int]]]],
-        *,
-        wants_gradient: bool,
+        arguments: Sequence[Any],
+        first: int,
     ) -> None:
-        self.framework = framework
-        self.made = [None if each is None else (each[0], framework.dtype(each[1])) for each in made]
-        self._scratch, self._steps, self.wants_gradient = scratch, steps, wants_gradient
+        self.framework, self.made, self.first = framework, made, first
+        array = arguments[first]
+        self.allocators = [
+            None if each is None else framework.allocator(*each, array) for each in made
+        ]
+        self._scratch = [
+            functools.partial(framework.zeros, shape, dtype)
+            if is_zero
+            else framework.allocator(shape, dtype, array)
+            for is_zero, shape, dtype in scratch
+        ]
+        self._steps = steps
+        self.wants_gradient = any(getattr(each, "requires_grad", False) for each in arguments)
 
     def launch(self, values: list[Any], first: Any) -> None:
         """Launch on the results and arguments in ``values``; ``first`` is an array of a device."""
-        for is_zero, shape, dtype in self._scratch:
-            allocate = self.framework.zeros if is_zero else self.framework.empty
-            values.append(allocate(shape, dtype, first))
+        values += [allocate(first) for allocate in self._scratch]
         for kernel, grid, constants, named, places in self._steps:
             given = constants.copy()
             keywords = named
@@ -119,7 +134,7 @@ class PreparingLauncher:
     def __init__(self, framework: Framework, values: Sequence[Any], first: Any) -> None:
         self._framework, self._first = framework, first
         self._array = framework.array_type()
-        self._values = list(values)
+        self._values, self._count = list(values), len(values)
         self._addresses = [
             framework.address(each) if isinstance(each, self._array) else None for each in values
         ]
@@ -185,15 +200,13 @@ class PreparingLauncher:
 
     def prepared(self, made: Sequence[Any]) -> PreparedCall | None:
         """Return the call with what was launched; None if it cannot be repeated."""
-        if not self._is_repeatable:
-            return None
-        return PreparedCall(
-            self._framework,
-            made,
-            self._scratch,
-            self._steps,
-            wants_gradient=any(getattr(each, "requires_grad", False) for each in self._values),
+        arguments = self._values[len(made) : self._count]
+        first = next(
+            (place for place, each in enumerate(arguments) if isinstance(each, self._array)), None
         )
+        if not self._is_repeatable or first is None:
+            return None
+        return PreparedCall(self._framework, made, self._scratch, self._steps, arguments, first)
 
 
 class PreparedCalls:
@@ -210,11 +223,14 @@ class PreparedCalls:
     def __len__(self) -> int:
         return len(self._calls)
 
-    def is_known(self, key: Any) -> bool:
-        """Return whether a call of a kind was recorded, and found to be repeatable or not."""
-        return key in self._calls
+    def storing(self, key: Any) -> Callable[[PreparedCall | None], None] | None:
+        """Return the function that remembers a call; None if it is known, or has no key.
 
-    def store(self, key: Any, call: PreparedCall | None) -> None:
+        Known are calls that were found to be repeatable or not.
+        """
+        return None if key is None or key in self._calls else functools.partial(self._store, key)
+
+    def _store(self, key: Any, call: PreparedCall | None) -> None:
         """Remember a call; all others are forgotten where there are many."""
         if len(self._calls) >= _MOST:
             self._calls.clear()
