@@ -123,7 +123,9 @@ def test_topk_of_wide_rows_keeps_the_first_of_equal_elements(k, largest):
 
 
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize(("columns", "k"), [(600, 5), (5000, 20), (70001, 50)])
+@pytest.mark.parametrize(
+    ("columns", "k"), [(600, 5), (5000, 20), (70001, 50), (5000, 700), (70001, 1500), (200001, 20)]
+)
 def test_topk_of_rows_whose_largest_elements_lie_together(columns, k, largest):
     rng = np.random.default_rng(0)
     ordered = np.sort(rng.standard_normal((2, columns)).astype(np.float32))

@@ -11,6 +11,7 @@ from tilewright_kernels.operations import Launcher, strides
 from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.rows.shapes import matrix_of
 from tilewright_kernels.sampling.packed_keys import is_narrow
+from tilewright_kernels.sampling.selection import selected, takes_selection
 from tilewright_kernels.sampling.sort_kernels import (
     SEARCHED,
     best_of_blocks_kernel,
@@ -68,15 +69,16 @@ def sort_rows(
     arrays = (payload, results.values, results.indices, results.payloads)
     kept = tw.next_power_of_2(n_results)
     is_on_cpu = device_of(x).family == "cpu"
+    source = None
     if is_on_cpu and takes_strips(n_columns, kept):
         source, n_columns = strip_candidates(run, x, n_rows, n_columns, kept, descending)
-    elif n_columns > _WIDEST and kept <= _WIDEST // 4:
-        source, n_columns = _best(run, x, n_rows, n_columns, kept, descending)
+    if is_on_cpu and takes_selection(n_columns, kept):
+        source, n_columns = selected(run, x, source, n_rows, n_columns, kept, descending)
+    if n_columns > _WIDEST and kept <= _WIDEST // 4:
+        source, n_columns = _best(run, x, source, n_rows, n_columns, kept, descending)
     elif n_columns > _WIDEST:
         _sort_wide(run, x, arrays, n_rows, n_results, layout, descending)
         return
-    else:
-        source = None
     block = max(tw.next_power_of_2(n_columns), 2)
     rows = 1 if is_on_cpu else max(512 // block, 1)
     run(
@@ -109,10 +111,14 @@ def _warps(elements: int) -> int:
 
 
 def _best(
-    run: Launcher, x: Any, n_rows: int, n_columns: int, kept: int, descending: bool
+    run: Launcher, x: Any, source: Any, n_rows: int, n_columns: int, kept: int, descending: bool
 ) -> tuple[Any, int]:
-    """Return candidates that have the first elements of each row, and how many there are."""
-    source, stride = None, strides(x)[0]
+    """Return candidates that have the first elements of each row, and how many there are.
+
+    Args:
+        source: packed elements in place of those of ``x``, or None.
+    """
+    stride = strides(x)[0] if source is None else n_columns
     while n_columns > _WIDEST:
         n_blocks = tw.cdiv(n_columns, _WIDEST)
         best = run.empty((n_rows, n_blocks * kept), "int64")
