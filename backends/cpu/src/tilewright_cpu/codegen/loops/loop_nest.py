@@ -210,9 +210,11 @@ class NestPlan:
                 )
             elif isinstance(element, IntType) and element is not I1:
                 size = element.bits // 8
-                if size > widest and len(axes) == len(shape_of(value.type)) and self.lane in axes:
-                    step = stride_along(self.context, value, axes.index(self.lane))
-                    if step is not None:
+                if size > widest and len(axes) == len(shape_of(value.type)):
+                    # what is uniform or affine along the lanes is evaluated once a row
+                    if self.lane not in axes:
+                        continue
+                    if stride_along(self.context, value, axes.index(self.lane)) is not None:
                         continue
             else:
                 continue
