@@ -82,6 +82,36 @@ def test_compiles_for_architectures():
     check_architectures(CONV2D, *given, Window.of(2, 1, 1).numbers, 3, "NHWC", "ieee")
 
 
+@pytest.mark.parametrize("taps", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("padding", [0, 3])
+@pytest.mark.parametrize("extents", [(5, 7), (40, 33)])
+def test_windows_within_and_beyond_the_images(taps, padding, extents):
+    """Tiles of rows of pixels end beyond the images; paddings are wider than a window reaches."""
+    rng = np.random.default_rng(1)
+    arrays = {
+        "x": rng.standard_normal((2, 3, *extents)),
+        "weight": rng.standard_normal((5, 3, *taps)),
+    }
+    settings = {"padding": padding}
+    check_operation(tk.conv2d, tk.conv2d_reference, arrays, settings, atol=1e-4)
+    check_gradients(tk.conv2d, tk.conv2d_reference, arrays, settings, atol=1e-3)
+
+
+def test_infinite_pixels_that_no_window_has():
+    """A tile's last columns read pixels that only other tiles' gradients are multiplied by."""
+    torch = pytest.importorskip("torch")
+    x = torch.randn(1, 3, 9, 9)
+    x[..., 8] = torch.inf
+    weight = torch.randn(4, 3, 2, 2, requires_grad=True)
+    y = tk.conv2d(x, weight, stride=2)
+    expected = torch.nn.functional.conv2d(x, weight, stride=2)
+    torch.testing.assert_close(y, expected)
+    slope = torch.randn_like(y)
+    found, exact = (torch.autograd.grad(each, weight, slope)[0] for each in (y, expected))
+    assert exact.isfinite().all()
+    torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-4)
+
+
 def test_no_images():
     x, weight, _ = drawn().values()
     assert tk.conv2d(x[:0], weight).shape == (0, 12, 9, 12)

@@ -13,6 +13,13 @@ from tilewright_kernels.linear.convolution_kernels import convolution_kernel, fi
 from tilewright_kernels.linear.convolution_windows import Pair, Window
 from tilewright_kernels.linear.element_types import accumulator_of, bits_of, name_of, operand_of
 from tilewright_kernels.linear.epilogue import packed
+from tilewright_kernels.linear.row_convolution import (
+    Images,
+    convolve_rows,
+    filter_gradient_by_rows,
+    has_contiguous_rows,
+    image_gradient_by_rows,
+)
 from tilewright_kernels.operations import Array, Ints, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 
@@ -128,14 +135,23 @@ def _convolve(
     pixels, channels, filters = n * out_h * out_w, channels // groups, filters // groups
     if pixels == 0 or filters == 0:
         return
-    taps = weight.shape[2:]
+    taps, device = weight.shape[2:], device_of(x)
+    images, results = Images.of(x, axes), Images.of(y, axes)
+    at = Window.from_numbers(window)
+    by_rows = has_contiguous_rows(device, images, results)
+    if by_rows and not is_transposed:
+        convolve_rows(run, results, images, packed(weight), bias, at, groups, precision, device)
+        return
+    if by_rows and at.stride == (1, 1):
+        image_gradient_by_rows(run, results, images, weight, at, groups, precision, device)
+        return
     operand = name_of(x)
     blocks = matmul_blocks(
         pixels,
         filters,
         channels * taps[0] * taps[1],
         bits_of(operand),
-        device_of(x),
+        device,
         batch=groups,
         may_split=False,
     )
@@ -243,6 +259,12 @@ def _filter_launch(
     filters //= groups
     if min(channels, filters, taps_h * taps_w) == 0:
         return
+    device = device_of(x)
+    images, gradients = Images.of(x, axes), Images.of(dy, axes)
+    if has_contiguous_rows(device, images, gradients):
+        at = Window.from_numbers(window)
+        filter_gradient_by_rows(run, dw, gradients, images, at, groups, precision, device)
+        return
     operand = name_of(x)
     pixels = n * out_h * out_w
     blocks = matmul_blocks(
@@ -250,7 +272,7 @@ def _filter_launch(
         channels,
         max(pixels, 1),
         bits_of(operand),
-        device_of(x),
+        device,
         batch=taps_h * taps_w * groups,
         may_split=False,
     )

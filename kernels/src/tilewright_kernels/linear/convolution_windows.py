@@ -52,6 +52,10 @@ class Window:
         """Stride, padding and dilation, along rows before columns."""
         return [*self.stride, *self.padding, *self.dilation]
 
+    def is_point(self, taps: Sequence[int]) -> bool:
+        """Return whether each output reads the one pixel at its own place."""
+        return tuple(taps) == (1, 1) and self.stride == (1, 1) and self.padding == (0, 0)
+
     def outputs(self, extents: Sequence[int], taps: Sequence[int]) -> tuple[int, int]:
         """Return the rows and columns of the result, of images and filters of these extents."""
         rows, columns = (
