@@ -35,7 +35,7 @@ from tilewright_cpu.codegen.analysis.mask_bounds import (
 )
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import cost_of_one, is_lazy
-from tilewright_cpu.codegen.context import ZERO, Context, Coordinate, Index
+from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Coordinate, Index
 
 if TYPE_CHECKING:
     pass
@@ -90,6 +90,7 @@ class NestPlan:
         *,
         lane: int | None = None,
         volatile: bool = False,
+        target: Buffer | None = None,
     ) -> None:
         self.context, self.shape, self.roots = context, shape, roots
         self.ends: Mapping[int, str] = {}
@@ -98,7 +99,7 @@ class NestPlan:
         visited = self._prepare(volatile)
         maybe = [value for value in visited if value in context.consecutive]
         with assuming(context, maybe):
-            self.lane = self._choose_lane(visited) if lane is None else lane
+            self.lane = self._choose_lane(visited, target) if lane is None else lane
             self.width = self._choose_width(visited)
             self.cost = self._cost(visited)
         #: index tiles along the lanes that are treated as consecutive where they are
@@ -160,6 +161,9 @@ class NestPlan:
                     context.materialize(value)
                     continue
             if isinstance(operation, Load):
+                if self._gathers_in_each_row(operation, axes):
+                    context.materialize(value)
+                    continue
                 self.accesses.append(operation)
             for number, operand in enumerate(operation.operands):
                 stack.append((operand, operand_axes(value, axes, number)))
@@ -167,8 +171,24 @@ class NestPlan:
             visited[value] = ()
         return visited
 
-    def _choose_lane(self, visited: dict[Value, Axes]) -> int:
-        """The axis along which most accesses are consecutive; the last one if that is no help."""
+    def _gathers_in_each_row(self, load: Load, axes: Axes) -> bool:
+        """Return whether a load gathers the same elements in each row of the loop nest."""
+        type_ = load.result.type
+        assert isinstance(type_, TileType)
+        last = len(self.shape) - 1
+        if load.volatile or type_.rank != 1 or axes != (last,) or type_.numel == 1:
+            return False
+        if max(self.shape[:-1], default=1) == 1:
+            return False
+        step = stride_along(self.context, load.pointer, 0)
+        return step not in (0, storage_size(type_.element))
+
+    def _choose_lane(self, visited: dict[Value, Axes], target: Buffer | None) -> int:
+        """The axis along which most accesses are consecutive; the last one if that is no help.
+
+        The nest writes ``target``, along whose contiguous axis strips of at least half a vector are
+        worth as much as reads of all but one of its elements.
+        """
         context, shape = self.context, self.shape
         candidates = [axis for axis, extent in enumerate(shape) if extent > 1]
         if len(candidates) < 2:
@@ -193,6 +213,11 @@ class NestPlan:
                         and stride_along(context, value, number) == size
                     ):
                         votes[axis] += type_.numel
+        if target is not None:
+            most = context.elements_for(target.element)
+            for axis in candidates:
+                if target.strides[axis] == 1 and 2 * shape[axis] >= most:
+                    votes[axis] += target.numel - 1
         return max(candidates, key=lambda axis: (votes[axis], axis))
 
     def _choose_width(self, visited: dict[Value, Axes]) -> int:

@@ -182,7 +182,7 @@ def materialize_into(
             copy_buffer(context, materialize(context, value), buffer)
         return
     axes = identity(len(buffer.shape))
-    plan = NestPlan(context, buffer.shape, [(value, axes)])
+    plan = NestPlan(context, buffer.shape, [(value, axes)], target=buffer)
     if brief and context.state.hardware.can("mask"):
         plan.without_versions()
     complete_partial(plan, frozenset())
