@@ -24,6 +24,7 @@ from tilewright_kernels.linear.packed.quantized_kernels import (
     quantized_matmul_kernel,
     quantized_transpose_kernel,
     quantized_vector_kernel,
+    quantized_words_kernel,
     unpack_weights_kernel,
 )
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
@@ -95,9 +96,14 @@ def _launch(
         m <= FEW_ROWS and device.family in _MMA_SYNC and name_of(a) in ("float16", "bfloat16")
     )
     if m == 1 and not has_few_rows:
-        rows, inner = 16, min(128 if device.family == "cpu" else 512, tw.next_power_of_2(k))
+        if device.family == "cpu":
+            kernel, most = quantized_words_kernel, 128
+            rows = max(16, min(64, tw.next_power_of_2(n // (4 * device.processors))))
+        else:
+            kernel, most, rows = quantized_vector_kernel, 512, 16
+        inner = min(most, tw.next_power_of_2(k))
         run(
-            quantized_vector_kernel,
+            kernel,
             (tw.cdiv(n, rows),),
             a,
             *weights.arrays,

@@ -240,6 +240,44 @@ def quantized_vector_kernel(
 
 
 @tw.jit
+def quantized_words_kernel(
+    a_ptr, words_ptr, scale_ptr, zero_ptr, c_ptr, N, K, stride_ak, stride_cn,
+    stride_sn, stride_sg, stride_zn, stride_zg,
+    GROUP: tl.constexpr, BITS: tl.constexpr, RUN: tl.constexpr, GRANULE: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Compute ``c[n] = sum(a[k] * w[n, k])`` by vectors of words, one element of each at a time.
+
+    So no element changes its place in a vector, which costs a CPU more than to multiply it.
+    """
+    columns = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    per_word: tl.constexpr = 32 // BITS
+    total = tl.zeros((BLOCK_N, BLOCK_K // per_word), tl.float32)
+    for first in range(0, K, BLOCK_K):
+        packed = load_words(words_ptr, columns, first, N, K, BITS, RUN, BLOCK_K)
+        k = first + per_word * tl.arange(0, BLOCK_K // per_word)
+        granules = k if GRANULE < BLOCK_K else first + tl.arange(0, 1)
+        scale = load_granules(scale_ptr, columns, granules, N, K, stride_sn, stride_sg, GROUP)
+        zero = load_granules(zero_ptr, columns, granules, N, K, stride_zn, stride_zg, GROUP)
+        a_total = tl.zeros((BLOCK_K // per_word,), tl.float32)
+        partial = tl.zeros((BLOCK_N, BLOCK_K // per_word), tl.float32)
+        for element in tl.static_range(per_word):
+            a = tl.load(a_ptr + (k + element) * stride_ak, mask=k < K, other=0.0).to(tl.float32)
+            shift: tl.constexpr = BITS * (element // 2) + 16 * (element % 2)
+            q = (packed >> shift) & ((1 << BITS) - 1)
+            partial += q.to(tl.float32) * a[None, :]
+            a_total += a
+        if zero is None:
+            partial -= (1 << (BITS - 1)) * a_total[None, :]
+        else:
+            partial -= zero.to(tl.float32) * a_total[None, :]
+        total += partial * scale.to(tl.float32)
+    result = tl.sum(total, 1).to(c_ptr.dtype.element_ty)
+    tl.store(c_ptr + columns * stride_cn, result, mask=columns < N)
+
+
+@tw.jit
 def unpack_weights_kernel(
     words_ptr, scale_ptr, zero_ptr, w_ptr, N, K, stride_wn, stride_wk,
     stride_sn, stride_sg, stride_zn, stride_zg,
