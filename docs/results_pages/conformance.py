@@ -21,10 +21,10 @@ _FINE = ("passed", "not-supported")
 INTRODUCTION = """## Conformance of backends
 
 The [conformance suite](vendors/conformance.md) compares kernels with references in float64 or with
-exact results. A cell counts the cases of a profile that passed, of those that ran. A case does not
+exact results. A cell shows how many cases of a profile passed, and how many ran. A case does not
 run if it needs a capability that the backend does not declare. `*` marks a profile that the report
-claims: all its mandatory cases passed, in a complete run of packages that were installed from
-wheels with recorded hashes. `quick` runs take part of the cases, and claim nothing.
+claims: all its mandatory cases passed in a complete run, and all packages were installed from
+wheels with recorded hashes. A `quick` run runs a part of the cases and claims no profile.
 
 """
 

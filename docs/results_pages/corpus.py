@@ -16,8 +16,8 @@ def section() -> str:
         raise ValueError(f"{PAGE} has no table '{HEAD}'")
     table = found + rest.partition("\n\n")[0]
     title, _, text = summary.partition("\n")
-    text = text.strip().replace("has a table of its own\nbelow", "has a table in the repository")
-    return f"## {title.removeprefix('# ')}, beside Triton\n\n{text}\n\n{table}\n\n" + (
+    text = text.strip().replace("A table below lists", "A table in the repository lists")
+    return f"## {title.removeprefix('# ')}, compared with Triton\n\n{text}\n\n{table}\n\n" + (
         "`docs/performance/corpus-h100.md` in the repository lists each kernel, and why some are "
-        "behind.\n\n"
+        "slower.\n\n"
     )

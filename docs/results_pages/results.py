@@ -20,13 +20,13 @@ FOLDER = Path(__file__).resolve().parents[1] / "performance" / "results"
 ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
 INTRODUCTION = """# Results
 
-Times of the [kernel library](kernels/index.md)'s operations beside those of other libraries, from
-the files that `benchmarks/kernels` wrote. On GPUs they are times of the device, with the L2 cache
-overwritten before each call and rivals in alternation. A ratio is the rival's time divided by ours:
-more than 1 means that Tilewright is faster. Every case was compared with a formula in float64, and
-with itself in 20 launches. `deterministic` is Tilewright's own backward pass of attention with a
-fixed order of additions. The decoding kernels of vLLM and SGLang were given 16 and 8 parts of the
-keys, which their servers would choose by the batch.
+This page compares the times of operations of the [kernel library](kernels/index.md) with those of
+other libraries. The scripts in `benchmarks/kernels` measured them. On GPUs, these are device times.
+The L2 cache is overwritten before each call, and the libraries alternate. A ratio is the other
+library's time divided by ours: if it is above 1, Tilewright is faster. The result of every case was
+compared with a formula in float64, and with the results of 20 further launches. `deterministic` is
+Tilewright's own backward pass of attention with a fixed order of additions. The decoding kernels of
+vLLM and SGLang divided the keys into 16 and 8 parts; in a server, this number depends on the batch.
 
 """
 
@@ -115,9 +115,12 @@ def files() -> dict[str, str]:
             if ratios:
                 mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
                 name = f"results/{path.stem}.svg"
-                title = f"The fastest rival's time divided by ours, {len(ratios)} cases"
+                title = f"The fastest other library's time divided by ours, {len(ratios)} cases"
                 found[name] = str(ratio_chart(ratios, title))
-                text += f" Geometric mean of the fastest rival's time by ours: {mean:.2f}.\n\n"
+                text += (
+                    " The geometric mean of the fastest other library's time divided by ours is "
+                    f"{mean:.2f}.\n\n"
+                )
                 text += f"![{title}]({name})"
             text += f"\n\n{tables(rows, facts['machine'])}\n"
     text += corpus.section() + conformance.section()

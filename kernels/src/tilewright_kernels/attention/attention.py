@@ -18,31 +18,35 @@ def attention(
 ) -> Any:  # fmt: skip
     """Compute ``softmax(q @ k.T * softmax_scale) @ v`` of each head.
 
-    Row i of the queries stands at row ``i + rows of k - rows of q`` of the keys: windows and
-    causal masks are aligned to the last rows.
+    Row ``i`` of the queries corresponds to row ``i + rows of k - rows of q`` of the keys: windows
+    and causal masks are aligned to the last rows.
 
     Args:
         q: of (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
-        k: of (batch, rows of k, heads of k, dims). Heads of k divide those of q, of which each
-            group shares one.
+        k: of (batch, rows of k, heads of k, dims). The number of heads of k divides that of q, and
+            each group of heads of q shares one head of k.
         v: of (batch, rows of k, heads of k, dims of v).
         softmax_scale: positive; by default ``dims ** -0.5``.
-        causal: let queries see the keys up to their own row.
-        window_size: how many keys before and after its row a query sees; -1 is all of them.
+        causal: whether each query attends only to the keys up to its own row.
+        window_size: the numbers of keys before and after its row to which a query attends; -1: all
+            of them.
         softcap: replace scores by ``softcap * tanh(scores / softcap)``, unless it is 0.
         alibi_slopes: of (heads,) or (batch, heads): subtract ``slope * distance`` from scores.
-        sinks: of (heads,), of float32: a score of each head that joins the sum of its weights.
-        bias: added to scores, of (batch, heads, rows, rows of k), where 1 stands for all.
+        sinks: of (heads,), of float32: one score for each head, which is added to the softmax
+            denominator.
+        bias: values of shape (batch, heads, rows, rows of k), which are added to the scores; an
+            extent of 1 is broadcast.
         mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` tells whether
             a query sees a key, for indices that are broadcast against each other.
-        return_lse: return the logarithms of the sums of exponentials too.
-        deterministic: give gradients the same bits in each launch; None is the library's default.
-            Otherwise the gradient of q is summed in any order where that is faster.
+        return_lse: whether to also return the logarithms of the sums of exponentials.
+        deterministic: whether gradients have the same bits in each launch; None: the library's
+            default. Otherwise, the gradient of q is summed in any order if that is faster.
         out: the array for the result; with ``return_lse`` the pair.
 
     Returns:
         An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one
-        of (batch, heads, rows) and float32. Rows that see no key are 0, with the logarithm -inf.
+        of (batch, heads, rows) and float32. Rows that attend to no key are 0, with the logarithm
+        -inf.
 
     Raises:
         ValueError: shapes do not fit, or the scale is not positive.

@@ -174,24 +174,24 @@ def attention_with_kv_cache(
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
-    Where there are fewer heads and sequences than processors, the keys are divided into parts,
-    which a second kernel merges. It has no gradient.
+    If there are fewer heads and sequences than processors, the kernel divides the keys into parts,
+    and a second kernel merges the results. It has no gradient.
 
     Args:
         q: of (batch, rows, heads, dims).
         k_cache: of (batch, rows of the cache, heads of k, dims), or with ``page_table`` of (pages,
             rows of a page, heads of k, dims); of the type of q, or of 8-bit floats.
         v_cache: the same with dims of v.
-        cache_seqlens: of (batch,), of int32: how many keys each sequence has, among them those of
-            the rows of q; all by default.
+        cache_seqlens: of (batch,), of int32: the number of keys of each sequence, including those
+            of the rows of q; by default all.
         page_table: of (batch, pages of a sequence), of int32: the numbers of its pages.
         softmax_scale, causal, window_size, softcap, sinks: as in :func:`attention`.
-        k_descale: of (batch, heads of k), of float32: factors of keys of 8 bits.
+        k_descale: of (batch, heads of k), of float32: the scales of 8-bit keys.
         v_descale: the same of values.
-        num_splits: parts of the keys; 0 chooses by the device and the shapes.
-        invariant: keep the keys in one part unless ``num_splits`` is given, so that the bits of a
-            sequence do not depend on the batch; None is the library's default.
-        return_lse: return the logarithms of the sums of exponentials too.
+        num_splits: the number of parts of the keys; 0: chosen by the device and the shapes.
+        invariant: whether to keep the keys in one part unless ``num_splits`` is given, so that the
+            bits of a sequence do not depend on the batch; None: the library's default.
+        return_lse: whether to also return the logarithms of the sums of exponentials.
         out: the array for the result; with ``return_lse`` the pair.
 
     Returns:
@@ -225,8 +225,8 @@ def mla_decode(
 ) -> Any:  # fmt: skip
     """Compute attention over a cache of latent vectors that all heads share.
 
-    The first ``value_dims`` elements of a row of the cache are its value, and all of them, with
-    the rotated ones at the end, its key. It has no gradient.
+    The whole row of the cache is its key, with the rotated elements at the end. Its first
+    ``value_dims`` elements are also its value. It has no gradient.
 
     Args:
         q: of (batch, rows, heads, dims): queries that the up-projection of keys was absorbed into,

@@ -17,7 +17,7 @@ def attention_varlen(
     alibi_slopes: Any = None, *, sinks: Any = None, mask: Any = None, return_lse: bool = False,
     deterministic: bool | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Compute :func:`attention` of sequences that lie one after the other.
+    """Compute :func:`attention` of packed sequences, which follow each other in memory.
 
     Args:
         q: of (rows of all sequences, heads, dims).
@@ -31,7 +31,7 @@ def attention_varlen(
         softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows
             and columns count from the beginning of the sequence.
         alibi_slopes: of (heads,) or (sequences, heads).
-        return_lse: return the logarithms of the sums of exponentials too.
+        return_lse: whether to also return the logarithms of the sums of exponentials.
         deterministic: as in :func:`attention`.
         out: the array for the result; with ``return_lse`` the pair.
 

@@ -20,7 +20,7 @@ class ExpertOrder(NamedTuple):
     """The order of a token's assignments to experts.
 
     Attributes:
-        order: the assignment (token times k, plus its place among the token's) of each row.
+        order: the assignment of each row: token * k + index of the expert among those of the token.
         slots: the row of each assignment.
         starts: the first row of each expert, and the number of all rows.
     """

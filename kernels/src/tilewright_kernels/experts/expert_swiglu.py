@@ -64,7 +64,7 @@ def expert_swiglu_reference(x: Any, weights: Any, experts: Any, gate_up: Any, do
 
 
 def expert_swiglu(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -> Any:
-    """Add up the SwiGLU layers of each token's experts, times their weights.
+    """Sum the SwiGLU layers of each token's experts, multiplied by their weights.
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.
@@ -74,8 +74,8 @@ def expert_swiglu(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -
         down: of shape (experts, hidden, columns).
 
     Returns:
-        An array of the shape and type of ``x``, the same in each run. The host reads nothing of
-        the routing. All arrays but ``experts`` have gradients.
+        An array of the shape and type of ``x``, the same in each run. The host does not read the
+        routing. All arrays but ``experts`` have gradients.
 
     Raises:
         ValueError: shapes do not fit.

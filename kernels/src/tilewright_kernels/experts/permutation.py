@@ -266,16 +266,16 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
 
     Returns:
         An array of shape (tokens * k, columns): the rows of expert e are ``order.starts[e]`` to
-        ``order.starts[e + 1]``. The gradient adds up the rows of a token in a fixed order.
+        ``order.starts[e + 1]``. The gradient sums the rows of a token in a fixed order.
 
     Raises:
-        ValueError: the order is of another number of tokens.
+        ValueError: the order belongs to another number of tokens.
     """
     return PERMUTE(x, order.order, order.slots, _places(order, x.shape[0]), None, out=out)
 
 
 def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any:
-    """Add up the rows of each token's assignments, times their weights.
+    """Sum the rows of each token's assignments, multiplied by their weights.
 
     Args:
         y: of shape (tokens * k, columns), in the order of experts.
@@ -288,7 +288,7 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
         weights have gradients.
 
     Raises:
-        ValueError: the order is of another number of tokens.
+        ValueError: the order belongs to another number of tokens.
     """
     if tuple(weights.shape) != (weights.shape[0], _places(order, weights.shape[0])):
         raise ValueError(f"combine: the weights have the shape {tuple(weights.shape)}")

@@ -202,7 +202,7 @@ def route(logits: Any, k: int, *, renormalize: bool = True) -> tuple[Any, Any]:
 
     Returns:
         The weights, of float32 and shape (..., k), in descending order, and the experts, of int32.
-        Of equally probable ones the lower number comes first. The weights have gradients.
+        Among equally probable experts, the lower number comes first. The weights have gradients.
 
     Raises:
         ValueError: k is below 1 or above the number of experts, or there are too many.

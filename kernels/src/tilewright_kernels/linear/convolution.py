@@ -345,14 +345,15 @@ def conv2d(
         x: of shape (images, channels, H, W), or (images, H, W, channels) for the layout
             ``"NHWC"``; of float16, bfloat16 or float32, of any strides.
         weight: of shape (filters, channels / groups, R, S), of the type of ``x``, of any strides;
-            filters of PyTorch's ``channels_last`` are faster where ``x`` is of ``"NHWC"``.
+            if x is "NHWC", filters in PyTorch's channels_last format are faster.
         bias: of shape (filters,), or None.
-        stride: pixels from one output to the next: along both axes, or along rows and columns.
+        stride: the distance in pixels between outputs: a number for both axes, or one for rows and
+            one for columns.
         padding: zeros around the images, likewise.
-        dilation: pixels from one tap to the next, likewise.
-        groups: groups of channels, each of which has filters of its own. A program computes a
-            block of one group, which has 16 channels and 16 filters at least: a group of fewer
-            takes as long.
+        dilation: the distance in pixels between taps, in the same form.
+        groups: the number of groups of channels, each with its own filters. A program computes a
+            block of at least 16 channels and 16 filters of one group, so a smaller group takes as
+            long.
         layout: ``"NCHW"`` or ``"NHWC"``.
         precision: see :func:`.matmul`.
         out: the array for the result.

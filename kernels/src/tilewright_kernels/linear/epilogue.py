@@ -25,8 +25,8 @@ class Epilogue:
             with a tile of the result, the indices of its rows and columns, the extents of the
             result and pointers to arrays. It returns the tile that is stored. Rows and columns of
             tiles at the edges lie beyond M and N: loads need masks.
-        columns: the power of two that the number of columns of a tile must be a multiple of, and
-            so must its first column: 1 if each column is computed for itself.
+        columns: a power of two: the width and the first column of each tile are multiples of it. 1
+            if the columns are independent.
     """
 
     function: Any

@@ -273,8 +273,8 @@ def grouped_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (rows, N) or (groups, capacity, N), of the type of ``a``. Nothing of
-        ``rows`` is read by the host.
+        An array of shape (rows, N) or (groups, capacity, N), of the type of ``a``. The host does
+        not read ``rows``.
 
     Raises:
         ValueError: shapes do not fit.
@@ -301,7 +301,7 @@ def k_grouped_matmul(
     invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
-    """Multiply the transposes of groups of rows by groups of rows.
+    """For each group of rows, multiply the transpose of a's rows by b's rows.
 
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.

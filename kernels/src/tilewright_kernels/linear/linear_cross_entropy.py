@@ -207,10 +207,10 @@ def linear_cross_entropy(
 ) -> Any:
     """Return the cross entropy of the logits ``x @ weight.T`` without keeping them.
 
-    Rows are taken in chunks, of which one has logits in memory, at most 2**29 of them on a GPU.
-    Where a gradient is wanted, the forward pass computes it chunk by chunk, and the backward pass
-    scales it. The weight's gradient is added up over the chunks in its own type. Arrays of JAX do
-    not change: their logits are computed as a whole.
+    It processes the rows in chunks and stores the logits of one chunk at a time, at most 2**29 of
+    them on a GPU. If a gradient is required, the forward pass computes it chunk by chunk, and the
+    backward pass scales it. The gradient of the weight is summed over the chunks in the weight's
+    type. For JAX arrays, which are immutable, all logits are computed at once.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32.
@@ -219,7 +219,7 @@ def linear_cross_entropy(
         ignore_index: as in :func:`cross_entropy`.
         label_smoothing: as in :func:`cross_entropy`.
         z_loss: as in :func:`cross_entropy`.
-        reduction: ``"mean"`` over the rows that count, or ``"sum"``.
+        reduction: "mean" over the rows whose target is not ``ignore_index``, or "sum".
         out: the array for the result.
 
     Returns:

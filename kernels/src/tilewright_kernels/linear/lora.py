@@ -42,8 +42,8 @@ def lora_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N). The matmul by the weights is rounded to the type of ``x``, and
-        is the residual of the update's last matmul, in whose epilogue both are added in float32.
+        An array of shape (..., N). The matmul with the weights is rounded to the type of x. The
+        epilogue of the last matmul of the update adds both in float32.
 
     Gradients: those of the matmuls.
 

@@ -198,9 +198,9 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         The elements, of shape (M, N), or (M, N / 2) of uint8 where two 4-bit elements are in a
         byte, the first in its low half; and scales of uint8 and shape (M, N / 32): the exponent of
         a power of two, plus 127. An element times its scale is the value. The scale is the largest
-        power of two of the block by that of the type; elements are rounded to nearest, ties to
-        even, and to the largest number of the type beyond it. A block with infinity or NaN has the
-        scale 255, which is NaN.
+        power of two in the block divided by the largest power of two of the type. Elements are
+        rounded to nearest, ties to even, and saturate. A block with infinity or NaN has the scale
+        255, which is NaN.
 
     Raises:
         ValueError: ``x`` is no matrix of a multiple of 32 columns, or ``dtype`` is another.

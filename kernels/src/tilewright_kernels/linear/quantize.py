@@ -91,8 +91,8 @@ def quantize(
 
     Returns:
         The quantized matrix, and scales in float32 of shape (M / rows, N / columns), rounded up:
-        an element times its scale is the value. The largest magnitude of a block becomes the
-        largest one of the type. The scales of a column of blocks are consecutive in memory.
+        an element times its scale is the value. The largest magnitude of a block is mapped to the
+        largest number of the type. The scales of a column of blocks are consecutive in memory.
 
     Raises:
         ValueError: ``x`` is no matrix, or ``dtype`` is another.

@@ -395,17 +395,16 @@ def quantized_matmul(
         words: int32 of the weights (N, K) as :func:`.pack_weights` returns them; from other
             layouts by :func:`.weights_from_gptq`, :func:`.weights_from_awq` and
             :func:`.weights_from_hqq`.
-        scales: of shape (N, groups), of any strides; a group is a multiple of a word along K. Few
-            rows are multiplied fastest where the scales of a group are next to each other in memory
-            (the stride of N is 1), as the conversions leave them.
+        scales: of shape (N, groups), of any strides; a group is a multiple of a word along K. For
+            few rows, the matmul is fastest if the scales of a group are contiguous in memory (the
+            stride of N is 1), as the conversion functions return them.
         zeros: of the shape of the scales, or None for ``2 ** (bits - 1)``.
         bits: 2, 4 or 8.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N), of the type of ``a``. Differences from zeros and weights are
-        rounded to that type where they are operands of a matrix instruction, and sums are in
-        float32.
+        An array of shape (..., N), of the type of ``a``. If a matrix instruction is used, ``q -
+        zeros`` and the weights are rounded to that type. Sums are in float32.
 
     Raises:
         ValueError: shapes do not fit.

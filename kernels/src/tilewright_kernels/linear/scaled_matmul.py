@@ -302,7 +302,7 @@ def scaled_matmul(
         a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8; in micro-scaling formats also of
             shape (M, K / 2) and uint8, two elements of float4_e2m1 in a byte, the first in its low
             half.
-        b: of shape (K, N), of float8 where ``a`` is, else of int8; or (K / 2, N) of uint8. The
+        b: of shape (K, N), of float8 if a is, otherwise of int8; or (K / 2, N) of uint8. The
             transpose of a matrix in C order is faster on GPUs.
         a_scale: of float32: of shape () or (1,), (M, 1), or (M, K / 128) for blocks of 1 x 128. Of
             uint8 or float8_e8m0fnu in micro-scaling formats (MXFP8, MXFP4): (M, K / 32).
@@ -313,8 +313,8 @@ def scaled_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). Products of blocks are summed by the matrix instructions, and the
-        scaled sums of blocks in float32.
+        An array of shape (M, N). Matrix instructions sum the products within a block, and the
+        scaled sums of blocks are added in float32.
 
     Raises:
         ValueError: shapes do not fit.

@@ -43,10 +43,10 @@ def apply_to(
     cross_entropy: bool = True,
     linear_cross_entropy: bool = False,
 ) -> dict[str, int]:
-    """Let a model of ``transformers`` compute by kernels of the library, for training and serving.
+    """Make a ``transformers`` model use kernels of the library, for training and serving.
 
-    Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. The model's own modules change, not
-    their classes: other models of the process stay as they are, and parameters keep their names.
+    Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. It changes the modules of this model,
+    not their classes: other models do not change, and parameters keep their names.
 
     Args:
         model: a ``torch.nn.Module``, such as a ``LlamaForCausalLM``.
@@ -54,17 +54,18 @@ def apply_to(
         rotary: rotations of queries and keys.
         swiglu: gated layers, with SiLU or GELU.
         experts: the gated layers of mixtures of experts.
-        cross_entropy: the loss of a causal language model, for ``labels=``. It is computed of
-            logits in their own type, with sums in float32.
-        linear_cross_entropy: in training, the loss of the last layer's inputs, chunk by chunk,
-            which takes less memory: where there are ``labels=``, the output has no logits.
+        cross_entropy: the loss of a causal language model, for ``labels=``. It uses logits in their
+            own type, and sums in float32.
+        linear_cross_entropy: whether to compute the loss in training from the last layer's inputs,
+            chunk by chunk, which takes less memory. With ``labels=``, the output then has no
+            logits.
 
     Returns:
         Switch -> the number of modules that changed.
 
     Raises:
-        ValueError: nothing in the model is of a known family; or ``linear_cross_entropy`` is asked
-            of a model that has a bias of logits, or caps them.
+        ValueError: the model has no module of a known family; or ``linear_cross_entropy`` is set
+            for a model that adds a bias to its logits or caps them.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)
     if linear_cross_entropy:

@@ -28,13 +28,13 @@ OPTIONS = ("deterministic", "invariant")
 
 
 def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = None) -> None:
-    """Set what operations do in this process that a call does not name; None leaves it.
+    """Set the process-wide defaults of operations; None keeps a setting.
 
     Args:
-        deterministic: whether the same arguments give the same bits in every launch, for the
-            operations that have ``deterministic=``; the others always do.
-        invariant: whether an element of a result has the same bits whatever else is in the batch,
-            for the operations that have ``invariant=``.
+        deterministic: whether operations with ``deterministic=`` return the same bits in every
+            launch with the same arguments. All other operations always do.
+        invariant: whether the bits of an element are independent of the rest of the batch, for
+            operations with ``invariant=``.
     """
     if deterministic is not None:
         DEFAULTS.deterministic = deterministic
@@ -55,9 +55,8 @@ def use_defaults(**settings: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_references() -> Iterator[None]:
-    """Compute by reference twins within a ``with`` block, in all threads.
-
-    For devices that no backend serves, and to compare: a twin is a formula in the array library of
+    """Compute with reference versions within a ``with`` block, in all threads. Use it on devices
+    without a backend, or for comparisons. A reference version is a formula in the array library of
     its arguments, in their element types.
     """
     before, DEFAULTS.references = DEFAULTS.references, True

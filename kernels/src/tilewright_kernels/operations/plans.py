@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """A call that cannot be planned, or arrays that do not fit a plan."""
+    """A call cannot be planned, or arrays do not fit a plan."""
 
 
 class _Recording:
@@ -88,7 +88,7 @@ class _Reuse:
 
 
 class Plan:
-    """A call of a function of the library that is prepared; see :func:`plan`.
+    """A prepared call of a library function; see :func:`plan`.
 
     Attributes:
         result: the array, or the tuple of arrays, that :meth:`run` stores to.
@@ -192,13 +192,13 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
 
     Args:
         function: of the library, such as :func:`tilewright_kernels.rms_norm`.
-        arguments: of the function. Their arrays are those that :meth:`Plan.run` reads.
+        arguments: of the function. :meth:`Plan.run` reads the arrays among them.
         out: memory for the results.
         keywords: arguments by name.
 
     Raises:
-        PlanError: there is no array, the arrays are those of JAX, or the function copies an array
-            that its kernels do not take as it lies.
+        PlanError: there is no array, the arrays are JAX arrays, or the function must copy an array
+            because its kernels do not support the strides.
     """
     return Plan(function, arguments, keywords, out)
 

@@ -53,7 +53,7 @@ def adamw_update(
         rate: the learning rate, with the first moment's correction of bias.
         gain_1: what the first moment takes of the gradient.
         gain_2: what the second moment takes of its square.
-        eps: added to the root of the second moment.
+        eps: a number that is added to the square root of the second moment.
         kept: what weight decay leaves of the parameter.
         inverse_correction: the second moment's correction of bias, a factor.
     """
@@ -291,7 +291,7 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Take a step of AdamW in place, over all arrays of equal types in one launch.
+    """Update parameters in place by AdamW, with one launch for all arrays of the same types.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
@@ -300,9 +300,9 @@ def adamw(
         second: running means of squared gradients, likewise.
         step: the number of the step, from 1.
         lr: the learning rate.
-        betas: what the means keep in a step.
-        eps: added to the root of the second moment.
-        weight_decay: what a parameter loses in a step, by the learning rate.
+        betas: the decay rates of the running means.
+        eps: a number that is added to the square root of the second moment.
+        weight_decay: a step multiplies a parameter by 1 - lr * weight_decay.
 
     Raises:
         ValueError: the lists have different lengths, an array is not in C order, or the step is

@@ -404,7 +404,7 @@ def adamw_8bit(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Take a step of AdamW in place, whose moments take 8 bits and a scale per 256 elements.
+    """Update parameters in place by AdamW with 8-bit moments, which have a scale for 256 elements.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
@@ -412,9 +412,9 @@ def adamw_8bit(
         states: of each parameter, as :func:`adamw_8bit_state` returns it before the first step.
         step: the number of the step, from 1.
         lr: the learning rate.
-        betas: what the means keep in a step.
-        eps: added to the root of the second moment.
-        weight_decay: what a parameter loses in a step, by the learning rate.
+        betas: the decay rates of the running means.
+        eps: a number that is added to the square root of the second moment.
+        weight_decay: a step multiplies a parameter by 1 - lr * weight_decay.
 
     Raises:
         ValueError: as :func:`adamw` raises it.

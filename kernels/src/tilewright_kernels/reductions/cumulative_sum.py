@@ -124,12 +124,12 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def cumsum(x: Any, axis: int = -1, *, reverse: bool = False, out: Any = None) -> Any:
-    """Add up the elements up to each along an axis, itself included.
+    """Compute inclusive prefix sums along an axis.
 
     Args:
         x: of floats, integers or booleans, of any shape and strides.
         axis: the axis.
-        reverse: whether sums begin at the last element.
+        reverse: whether the sums run from the last element to the first.
         out: the array for the result.
 
     Returns:

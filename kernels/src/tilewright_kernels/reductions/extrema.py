@@ -285,8 +285,8 @@ def max(
 
     Args:
         x: of floats or integers, of any shape and strides.
-        axis: an axis, several, or None for all.
-        keepdims: whether the result has axes of extent 1 in place of those.
+        axis: an axis, a tuple of axes, or None for all axes.
+        keepdims: whether the result keeps the reduced axes with extent 1.
         out: the array for the result.
 
     Returns:
@@ -311,8 +311,8 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False, out: Any 
 
     Args:
         x: of floats or integers, of any shape and strides.
-        axis: the axis; None takes the array in C order as a vector.
-        keepdims: whether the result has an axis of extent 1 in place of it.
+        axis: the axis; None: flatten the array in C order.
+        keepdims: whether the result keeps the reduced axis with extent 1.
         out: the array for the result.
 
     Returns:

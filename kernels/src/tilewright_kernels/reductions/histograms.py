@@ -129,16 +129,16 @@ def histogram(
             shape and strides.
         n_bins: number of bins.
         minimum: the lower edge of the first bin, for floats.
-        maximum: the upper edge of the last bin, which belongs to it, for floats.
+        maximum: the upper edge of the last bin (inclusive), for floats.
         out: the array for the result.
 
     Returns:
-        Counts: a vector of int64. Elements in no bin are not counted. Programs add counts of
+        Counts: a vector of int64. Elements outside all bins are not counted. Programs add counts of
         integers atomically, so that the result is the same in each run.
 
     Raises:
         TypeError: edges are missing for floats, or are given for integers.
-        ValueError: there is no bin, or the edges are not in order.
+        ValueError: ``n_bins`` is below 1, or the edges are not in order.
     """
     has_edges = minimum is not None and maximum is not None
     if has_edges != is_floating(x.dtype) or (minimum is None) != (maximum is None):

@@ -159,7 +159,7 @@ def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
 
     Args:
         x: of shape (rows, ...), of floats or integers.
-        bounds: of int32 or int64, of shape (segments + 1,), in rising order: segment i has the
+        bounds: of int32 or int64, of shape (segments + 1,), in ascending order: segment i has the
             rows ``bounds[i]`` to ``bounds[i + 1]``, the last one excluded. Rows outside all
             segments are ignored; their gradient is zero.
         out: the array for the result.

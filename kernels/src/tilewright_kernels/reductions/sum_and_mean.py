@@ -160,14 +160,14 @@ def sum(
 
     Args:
         x: of floats, integers or booleans, of any shape and strides.
-        axis: an axis, several, or None for all.
-        keepdims: whether the result has axes of extent 1 in place of those.
+        axis: an axis, a tuple of axes, or None for all axes.
+        keepdims: whether the result keeps the reduced axes with extent 1.
         out: the array for the result.
 
     Returns:
         An array of the type of ``x``, added up in float32 (float64: in float64); of int64 for
-        integers. The order of additions follows from the shape, the strides and the kind of
-        device, so that results have the same bits in each run.
+        integers. The order of additions depends only on the shape, the strides and the kind of
+        device, so results have the same bits in each run.
 
     Raises:
         ValueError: an axis is out of range, or is named twice.
@@ -186,12 +186,12 @@ def mean(
 
     Args:
         x: of floats, of any shape and strides.
-        axis: an axis, several, or None for all.
-        keepdims: whether the result has axes of extent 1 in place of those.
+        axis: an axis, a tuple of axes, or None for all axes.
+        keepdims: whether the result keeps the reduced axes with extent 1.
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``, as of :func:`sum`; NaN of no elements.
+        An array of the type of ``x``, as for :func:`sum`. The mean of no elements is NaN.
 
     Raises:
         TypeError: ``x`` is of integers.

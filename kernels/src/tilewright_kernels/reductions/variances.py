@@ -250,9 +250,9 @@ def var(
 
     Args:
         x: of floats, of any shape and strides.
-        axis: an axis, several, or None for all.
+        axis: an axis, a tuple of axes, or None for all axes.
         correction: subtracted from the number of elements (1 is Bessel's correction).
-        keepdims: whether the result has axes of extent 1 in place of those.
+        keepdims: whether the result keeps the reduced axes with extent 1.
         out: the array for the result.
 
     Returns:

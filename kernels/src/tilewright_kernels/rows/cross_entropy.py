@@ -383,12 +383,12 @@ def cross_entropy(
 
     Args:
         logits: of shape (..., classes), of float16, bfloat16 or float32, of any strides.
-        target: the class of each row, of int32 or int64. Another class than there is makes the
-            loss NaN.
-        ignore_index: the target of rows that do not count. Their logits are not read.
-        label_smoothing: the part of the target's weight that all classes share.
-        z_loss: factor of the squared logarithm of the sum of exponentials, which is added.
-        reduction: ``"mean"`` over the rows that count, ``"sum"``, or ``"none"``.
+        target: the class of each row, of int32 or int64. If it is not a class, the loss is NaN.
+        ignore_index: the target of rows that the loss ignores. Their logits are not read.
+        label_smoothing: the fraction of the target's weight that is distributed over all classes.
+        z_loss: the factor of the z-loss, the squared logarithm of the sum of exponentials, which is
+            added to the loss.
+        reduction: "mean" over the rows whose target is not ``ignore_index``, "sum", or "none".
         out: the array for the result.
 
     Returns:

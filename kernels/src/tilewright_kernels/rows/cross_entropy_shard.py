@@ -107,10 +107,10 @@ def _shard_gradients(saved: Any, d_lse: Any, d_chosen: Any) -> Mapping[str, Any]
 def cross_entropy_shard(
     logits: Any, target: Any, *, first_class: int = 0, out: Any = None
 ) -> tuple[Any, Any]:
-    """Return the parts of the cross entropy that a shard of the classes has.
+    """Return the contribution of a shard of the classes to the cross entropy.
 
-    The loss of a row is ``logaddexp`` of the first results of all shards, less the sum of the
-    second: where devices have a shard each, both are reduced over the devices.
+    The loss of a row is ``logaddexp`` of the first results of all shards, minus the sum of the
+    second results. If each device has a shard, reduce both over the devices.
 
     Args:
         logits: of shape (..., classes of the shard).
@@ -119,8 +119,8 @@ def cross_entropy_shard(
         out: two arrays for the results.
 
     Returns:
-        The logarithm of the sum of exponentials of each row, and the logit of the target, which
-        is 0 where another shard has the target: arrays of float32. Both have gradients.
+        The logarithm of the sum of exponentials of each row, and the logit of the target, or 0 if
+        another shard has the target: arrays of float32. Both have gradients.
 
     Raises:
         ValueError: shapes do not fit.

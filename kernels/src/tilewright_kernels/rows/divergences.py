@@ -311,7 +311,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         x: logarithms of the student's probabilities, of shape (..., classes), of float16, bfloat16
             or float32.
         target: logarithms of the teacher's, of the shape of ``x``.
-        beta: the teacher's part of the mean, between 0 and 1.
+        beta: the weight of the teacher in the mean, between 0 and 1.
         reduction: of the rows' divergences: ``"mean"``, ``"sum"`` or ``"none"``.
         out: the array for the result.
 
@@ -319,7 +319,8 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, there is no such reduction, or ``beta`` is not between.
+        ValueError: shapes do not fit, there is no such reduction, or ``beta`` is not between 0 and
+            1.
 
     Source: Agarwal et al., "On-Policy Distillation of Language Models", 2024.
     """

@@ -147,9 +147,9 @@ def dropout(x: Any, rate: float, seed: int, *, out: Any = None) -> Any:
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``: ``x / (1 - rate)`` or 0. The mask depends on the
-        seed and on an element's place alone. On a GPU the backward pass computes it again; on a CPU
-        a call whose gradient is wanted stores it for the backward pass, a byte per element.
+        An array of the shape and type of ``x``: ``x / (1 - rate)`` or 0. The mask depends only on
+        the seed and on the position of an element. On a GPU, the backward pass computes it again.
+        On a CPU, if a gradient is required, the forward pass stores it, with a byte per element.
 
     Raises:
         ValueError: ``rate`` is no probability.

@@ -195,7 +195,7 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = None) -> Any:
-    """Return the rows of a table that indices name.
+    """Return the rows of a table at the given indices.
 
     Args:
         index: of any shape, of int32 or int64, from 0 to the last row of the table.
@@ -206,9 +206,9 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
     Returns:
         An array of shape (*index.shape, columns) and of the table's type. The gradient is the sum
         of the cotangents of each row's tokens in their order, in float32, with the same bits in
-        every run. On GPUs tokens are sorted by counting those before each, whose time is
-        proportional to the square of their number (below that of the sums up to some 20,000
-        tokens); on CPUs one pass links the tokens of each row.
+        every run. On GPUs, the tokens are sorted by counting the smaller ones for each. This takes
+        time proportional to the square of their number, but less than the sums for up to about
+        20,000 tokens. On CPUs, one pass links the tokens of each row.
 
     Raises:
         ValueError: the table is no matrix.

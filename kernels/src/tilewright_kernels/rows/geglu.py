@@ -63,8 +63,8 @@ def geglu(gate: Any, up: Any, *, approximate: str = "tanh", out: Any = None) -> 
     """Multiply the Gaussian error linear unit of the gate by another array.
 
     Args:
-        gate: of any shape, of float16, bfloat16 or float32. Rows may be apart, as those of the
-            halves of one matrix.
+        gate: of any shape, of float16, bfloat16 or float32. Rows need not be contiguous to each
+            other: gate and up may be the halves of one matrix.
         up: of the shape of ``gate``.
         approximate: ``"tanh"``, or ``"none"`` for the error function.
         out: the contiguous array for the result.

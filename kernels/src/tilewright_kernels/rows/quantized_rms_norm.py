@@ -162,7 +162,7 @@ def rms_norm_quantized(
         weight: of shape (columns,), or None.
         dtype: ``"float8_e4m3fn"`` or ``"int8"``.
         eps: added to the mean of squares.
-        offset: added to the weight: 1 in Gemma.
+        offset: a number that is added to the weight; Gemma uses 1.
         out: two arrays for the results.
 
     Returns:

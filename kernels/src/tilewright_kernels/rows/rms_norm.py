@@ -281,9 +281,9 @@ def rms_norm(
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         weight: of shape (columns,), or None.
         eps: added to the mean of squares.
-        offset: added to the weight: 1 in Gemma.
-        round_normalized: round to the type of ``x`` before the weight multiplies, as the modules
-            of Llama and Qwen do. Otherwise all arithmetic is in float32.
+        offset: a number that is added to the weight; Gemma uses 1.
+        round_normalized: whether to round the normalized row to the type of x before it is
+            multiplied by the weight, as Llama and Qwen do. Otherwise all arithmetic is in float32.
         out: the contiguous array for the result.
 
     Returns:
@@ -314,13 +314,13 @@ def add_rms_norm(
         residual: of the shape of ``x``.
         weight: of shape (columns,), or None.
         eps: added to the mean of squares.
-        offset: added to the weight: 1 in Gemma.
+        offset: a number that is added to the weight; Gemma uses 1.
         round_normalized: as in :func:`rms_norm`.
         out: two contiguous arrays for the results.
 
     Returns:
-        The norm of the sum, and the sum, both of the shape and type of ``x``. The norm is that of
-        the sum before it is rounded.
+        The norm of the sum, and the sum, both of the shape and type of ``x``. The norm uses the sum
+        before rounding.
 
     Raises:
         ValueError: shapes do not fit.

@@ -194,8 +194,8 @@ def rotary(
         interleaved: whether neighbours are a pair (GPT-J), not elements of the first and the
             second half (GPT-NeoX, Llama).
         inverse: rotate back.
-        out: the array for the result, of any strides but that of the last axis, which is 1. It
-            may be ``x``.
+        out: the array for the result. The stride of its last axis is 1; its other strides are
+            arbitrary. It may be ``x``.
 
     Returns:
         An array of the shape and type of ``x``. Its gradient is the inverse rotation of the

@@ -49,8 +49,8 @@ def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
     """Multiply the sigmoid linear unit of the gate by another array.
 
     Args:
-        gate: of any shape, of float16, bfloat16 or float32. Rows may be apart, as those of the
-            halves of one matrix.
+        gate: of any shape, of float16, bfloat16 or float32. Rows need not be contiguous to each
+            other: gate and up may be the halves of one matrix.
         up: of the shape of ``gate``.
         out: the contiguous array for the result.
 

@@ -99,8 +99,8 @@ def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any =
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32; rows need
             not sum to 1.
         n_samples: draws of each row.
-        seed: of Philox, whose counter is the number of the draw: equal seeds give equal draws, on
-            every device up to rounding of the sums.
+        seed: the seed of Philox, whose counter is the number of the draw. Equal seeds give equal
+            draws on every device, up to rounding of the sums.
         out: the array for the result, in C order.
 
     Returns:

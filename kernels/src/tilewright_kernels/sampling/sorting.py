@@ -170,9 +170,9 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
 
 
 def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
-    """Return the positions of the elements in order: an array of int64.
+    """Return the positions of the elements in sorted order: an array of int64.
 
-    Of equal elements the one with the lower position comes first, in descending order, too.
+    Among equal elements, the one with the lower position comes first, also in descending order.
     Otherwise as :func:`sort`.
     """
     check_keys("argsort", x)
@@ -182,7 +182,7 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
 def sort_by_key(
     keys: Any, values: Any, axis: int = -1, *, descending: bool = False
 ) -> tuple[Any, Any]:
-    """Sort keys along an axis, and rearrange values as the keys.
+    """Sort keys along an axis, and reorder values in the same way.
 
     Args:
         keys: as of :func:`sort`.
@@ -191,8 +191,8 @@ def sort_by_key(
         descending: whether the largest keys come first.
 
     Returns:
-        The keys in order, and the values in the order of the keys; those of equal keys stay in
-        their order. Both have gradients.
+        The sorted keys, and the values in the same order. Values of equal keys keep their order.
+        Both have gradients.
 
     Raises:
         TypeError: keys have more than 32 bits.

@@ -98,12 +98,12 @@ def topk(
         x: of float16, bfloat16, float32, or integers of at most 32 bits; of any strides.
         k: how many.
         axis: the axis.
-        largest: whether the largest are wanted; else the smallest.
+        largest: whether to return the largest elements; otherwise the smallest.
         payload: None, or an array of the shape of ``x`` and of any type.
 
     Returns:
         The elements, their positions (int64), and, where there is a payload, its elements at these
-        positions. Of equal elements the one with the lower position comes first. NaN is above
+        positions. Among equal elements, the one with the lower position comes first. NaN is above
         every number. Elements and payload have gradients.
 
     Raises:

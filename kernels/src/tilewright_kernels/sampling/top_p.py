@@ -98,16 +98,16 @@ TOP_P = Operation("top_p", ("y",), _shapes, _launch, reference=top_p_reference)
 
 
 def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
-    """Keep the most probable elements of each row that together have the probability p.
+    """Keep the most probable elements of each row whose total probability reaches p.
 
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32.
-        p: between 0 and 1; 0 keeps the most probable alone.
+        p: the total probability, between 0 and 1; 0 keeps only the most probable element.
         out: the array for the result, in C order.
 
     Returns:
         An array of the shape and type of ``probabilities``: zero for the other elements, and
-        rows that sum to 1. Elements that are as probable as the last one that is needed are kept.
+        rows that sum to 1. It keeps all elements that are as probable as the last required one.
         Rows need not sum to 1 before. There is no gradient.
 
     Raises:

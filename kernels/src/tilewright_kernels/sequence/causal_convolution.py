@@ -375,7 +375,7 @@ def causal_conv1d(
     activation: str | None = None,
     out: Any = None,
 ) -> Any:
-    """Convolve each channel with its taps, of which the last one is for the step itself.
+    """Convolve each channel with its taps; the last tap applies to the current step.
 
     Args:
         x: of shape (batch, channels, length) and any strides, of float16, bfloat16 or float32.

@@ -250,7 +250,7 @@ def gated_delta_rule(
     use_qk_l2norm: bool = False,
     out: Any = None,
 ) -> Any:
-    """Write values to states that decay, in place of what their keys recall.
+    """Compute the gated delta rule: states decay, and each step replaces the value at its key.
 
     ``S = exp(g[t]) S[t - 1]``, ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``, and the rows are
     ``scale S[t]' q[t]``.
@@ -261,8 +261,8 @@ def gated_delta_rule(
         v: values, of shape (batch, length, heads, value_dim) and that type, with ``heads`` a
             multiple of ``key_heads``.
         g: logarithms of decays, of shape (batch, length, heads).
-        beta: how much of a value is written, of shape (batch, length, heads).
-        scale: of the rows; ``key_dim ** -0.5`` if None.
+        beta: the fraction of a value that is written, of shape (batch, length, heads).
+        scale: the factor of the rows; ``key_dim ** -0.5`` if None.
         initial_state: of shape (batch, heads, key_dim, value_dim); zeros if None.
         cu_seqlens: bounds of packed sequences, of shape (sequences + 1,) and integers from 0 to
             ``length``; ``batch`` is 1 then, and states are those of sequences.

@@ -200,9 +200,9 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
         out: the array for the result.
 
     Returns:
-        The states, of the shape and type of ``x``, computed in float32; the last one is the
-        ``initial`` of what follows. All arguments have gradients, by the recurrence from the
-        other end.
+        The states, of the shape and type of ``x``, computed in float32; pass the last one as
+        ``initial`` to continue the sequence. All arguments have gradients, by the recurrence from
+        the other end.
 
     Raises:
         ValueError: shapes do not fit.

@@ -241,7 +241,7 @@ def ssd(
         A: rates, of shape (heads,); negative where states decay.
         B, C: of shape (batch, length, groups, state_dim) and the type of ``x``; a group is that of
             ``heads / groups`` heads.
-        D: of the skip connection, of shape (heads,) or (heads, head_dim); none if None.
+        D: the factor of the skip connection, of shape (heads,) or (heads, head_dim); none if None.
         z: a gate of the shape of ``x``: the result is multiplied by its sigmoid linear unit.
         dt_bias: added to the steps, of shape (heads,).
         initial_states: of shape (batch, heads, head_dim, state_dim); zeros if None.
@@ -250,7 +250,7 @@ def ssd(
         seq_idx: the sequence of each step, of shape (batch, length) and integers: where it changes,
             the state is zero before the step. The initial state is that of the first sequence of a
             row, and the last state that of its last one.
-        dt_softplus: whether the steps are softpluses of what is given.
+        dt_softplus: whether to apply softplus to ``dt``.
         dt_limit: the smallest and the largest step.
         return_final_states: whether to return the last states, too.
         out: the array for the rows, or two of them with final states.

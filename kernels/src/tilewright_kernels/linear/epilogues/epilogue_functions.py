@@ -28,7 +28,7 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
         eps: added to the mean of squares.
 
     Raises:
-        ValueError: there are no blocks of so many columns.
+        ValueError: no block has so many columns.
     """
     group, small = tl.constexpr(columns), tl.constexpr(eps)
 
@@ -56,7 +56,7 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
         interleaved: whether pairs are neighbours, not elements of the two halves of a head.
 
     Raises:
-        ValueError: there are no blocks of so many columns.
+        ValueError: no block has so many columns.
     """
     half, end = tl.constexpr(width // 2), tl.constexpr(columns)
     head, is_interleaved = tl.constexpr(width), tl.constexpr(interleaved)

@@ -184,7 +184,7 @@ def matmul_quantized(
     Returns:
         The quantized elements, of shape (..., N), and scales in float32 of shape
         (..., N / block, rounded up), or ``scale``: an element times its scale is the value. The
-        largest magnitude of a block becomes the largest number of the type; with ``scale``,
+        largest magnitude of a block is mapped to the largest number of the type; with ``scale``,
         elements beyond the range become its ends. There is no gradient.
 
     Raises:

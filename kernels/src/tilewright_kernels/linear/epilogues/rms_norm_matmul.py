@@ -97,13 +97,13 @@ def rms_norm_matmul_reference(x: Any, w: Any, *, eps: float = 1e-6) -> Any:
 def rms_norm_matmul(
     x: Any, w: Any, *, eps: float = 1e-6, invariant: bool | None = None, out: Any = None
 ) -> Any:
-    """Multiply rows that are divided by their root mean square, without storing them.
+    """Multiply the RMS-normalized rows by a matrix, without storing the normalized rows.
 
     The factor of each row is computed first, and multiplies the accumulator in float32.
 
     Args:
         x: of shape (..., K), of at least two axes, of float16, bfloat16 or float32.
-        w: of shape (K, N), whose rows the weight of the norm has multiplied already.
+        w: of shape (K, N). Multiply its rows by the weight of the norm beforehand.
         eps: added to the mean of squares.
         invariant: see :func:`.matmul`.
         out: the array for the result.

@@ -19,7 +19,7 @@ def pack_weights(q: Any, bits: int) -> Any:
     its lower 16 bits, the first one lowest, and those at odd places in the upper 16 bits.
 
     Raises:
-        ValueError: a row is no multiple of a word, or ``bits`` is none of 2, 4 and 8.
+        ValueError: a row is no multiple of a word, or ``bits`` is not 2, 4 or 8.
     """
     per_word = _per_word(bits)
     n, k = q.shape
@@ -56,7 +56,8 @@ def weights_from_gptq(
         qzeros: int32 of shape (groups, N * bits / 32), with consecutive N in a word.
         scales: of shape (groups, N).
         bits: 2, 4 or 8.
-        zero_offset: added to the zeros; the first version of the format stores them less one.
+        zero_offset: a number that is added to the zeros; the first version of the format stores
+            zeros minus 1.
 
     Returns:
         Words, scales and zeros as :func:`.quantized_matmul` takes them.
