@@ -3,10 +3,11 @@
 //
 //     python -m mkdocs build
 //     cd docs/checks && npm install
-//     node check_pages.js ../../site [--screenshots DIR] [--only PATTERN] [--every N] [--no-axe]
+//     node check_pages.js ../../site [--screenshots DIR] [--only PATTERN] [--every N [--offset K]]
+//         [--no-axe]
 //
-// --only opens the pages whose address matches a regular expression, --every each Nth page. CHROMIUM names the
-// browser. Exit code 1 if there is a finding.
+// --only opens the pages whose address matches a regular expression; --every each Nth page, from the
+// Kth on. CHROMIUM names the browser. Exit code 1 if there is a finding.
 "use strict";
 
 const fs = require("fs");
@@ -20,6 +21,7 @@ const { positionals, values } = require("util").parseArgs({
     screenshots: { type: "string" },
     only: { type: "string", default: "" },
     every: { type: "string", default: "1" },
+    offset: { type: "string", default: "0" },
     "no-axe": { type: "boolean" },
   },
 });
@@ -74,7 +76,10 @@ async function main() {
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
   const origin = `http://127.0.0.1:${server.address().port}`;
   const browser = await puppeteer.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-gpu"] });
-  const chosen = addresses().filter((each) => RegExp(values.only).test(each)).sort();
+  const chosen = addresses()
+    .filter((each) => RegExp(values.only).test(each))
+    .sort()
+    .filter((_, index) => index % Number(values.every) === Number(values.offset));
   let findings = 0;
   for (const scheme of ["light", "dark"]) {
     // a context of its own: pages store the first scheme that they are shown in
@@ -82,8 +87,7 @@ async function main() {
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
     let found = [];
     page.on("pageerror", (error) => found.push(`script: ${error.message}`));
-    for (const [index, address] of chosen.entries()) {
-      if (index % Number(values.every)) continue;
+    for (const address of chosen) {
       await page.setViewport({ width: DESKTOP, height: 900 });
       await page.goto(`${origin}/${address}/`.replace(/\/\/$/, "/"), { waitUntil: "load" });
       if (axe) await page.evaluate(axe);

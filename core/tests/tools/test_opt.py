@@ -329,7 +329,7 @@ def test_operations_are_taken_apart_for_a_backend_or_as_far_as_there_is_a_way(ru
         code, out, err = run("--target", "vega:t", "--passes", "decompose", text=ABS)
         assert code == 0 and "abs" not in out and "mulhi" in out, err
         assert (
-            "Take apart what there is that vega does not lower or compute in"
+            "Decompose operations that vega does not lower, or not in their types"
             in run("--target", "vega:t", "--list", file=None)[1]
         )
     finally:

@@ -15,7 +15,7 @@ _BY_OPERATION = by_operation(REWRITES)
 
 
 def canonicalize(module: Module) -> bool:
-    """Rewrite every function to a fixed point of the laws; whether anything changed."""
+    """Apply the rewrite rules up to a fixed point; return whether anything changed."""
     changed = False
     for function in module.functions.values():
         changed |= Rewriter(_BY_OPERATION).run(function)

@@ -18,8 +18,9 @@ from tilewright.passes.math.math_library import cast_function, math_function
 
 
 def expand_math(module: Module, *, keep: Collection[str] = (), native_ldexp: bool = True) -> bool:
-    """Replace every operation that :func:`math_function` or :func:`cast_function` computes by its
-    body, elementwise over tiles.
+    """Expand math operations and casts of floats to elementary arithmetic, elementwise.
+
+    These are the operations that :func:`math_function` and :func:`cast_function` compute.
 
     Args:
         keep: names of operations that stay, because the target has them.

@@ -10,7 +10,7 @@ from tilewright.passes.clone import clone_operation
 
 
 def inline(module: Module, *, keep: Callable[[Function], bool] | None = None) -> bool:
-    """Inline every ``call`` and drop the functions that were called; whether there were any.
+    """Inline every ``call`` and drop the called functions; return whether anything changed.
 
     Args:
         keep: whether calls of a function stay. Then no function is dropped.

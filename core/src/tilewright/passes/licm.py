@@ -15,7 +15,7 @@ from tilewright.passes.rewriter import constant_of
 
 
 def licm(module: Module) -> bool:
-    """Hoist invariant operations out of ``for`` and ``while``; whether there were any."""
+    """Hoist invariant operations out of loops; return whether anything changed."""
     changed = False
     for function in module.functions.values():
         changed |= _region(function.body)

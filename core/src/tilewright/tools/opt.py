@@ -195,14 +195,14 @@ def _decomposition(place: PassContext) -> NamedPass:
         else {spec.name for spec in place.table} - set(CATALOGUE)
     )
     computes = manifest.computes if manifest is not None else frozenset()
-    whose = (
-        f"that {manifest.name} does not lower or compute in"
+    which = (
+        f"operations that {manifest.name} does not lower, or not in their types"
         if manifest is not None and named
-        else "that can be"
+        else "all operations that have a decomposition"
     )
     return NamedPass(
         "decompose",
-        f"Take apart what there is {whose}, in place.",
+        f"Decompose {which}, in place.",
         lambda module: decompose(module, lowers, computes),
     )
 
