@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from drawings.svg import FAINT, INK, Drawing
 
 #: Strokes that differ in lightness as well as in hue, on a light ground.
 STROKES = ("#0b5cad", "#b4451f", "#2e7d32", "#7b3fb3", "#8a6d00", "#5f6670")
-_LEFT, _TOP, _WIDTH, _HEIGHT = 64, 40, 430, 230
-_LABELS = 210
+_LEFT, _TOP, _WIDTH, _HEIGHT = 48, 40, 432, 230
+#: Pixels from the axis to the legend, and from one of its lines to the next.
+_TO_LEGEND, _LINE = 62, 19
 
 
 def ticks(largest: float) -> list[float]:
@@ -38,7 +39,8 @@ def line_chart(
         roof: the value that the machine cannot exceed, drawn as a line; 0 where there is none.
     """
     sizes = sorted({size for values in series.values() for size in values})
-    drawing = Drawing(_LEFT + _WIDTH + _LABELS, _TOP + _HEIGHT + 52, title)
+    legend = _TOP + _HEIGHT + _TO_LEGEND
+    drawing = Drawing(_LEFT + _WIDTH + 16, legend + _LINE * len(series), title)
     marks = ticks(max(roof, *(value for values in series.values() for value in values.values())))
 
     def x(size: int) -> float:
@@ -58,33 +60,18 @@ def line_chart(
     if roof:
         drawing.line(_LEFT, y(roof), _LEFT + _WIDTH, y(roof), color=FAINT)
         drawing.text(
-            _LEFT + _WIDTH + 10, y(roof) + 4, "data sheet", size=11, anchor="start", color="#5f6670"
+            _LEFT + _WIDTH, y(roof) - 5, "data sheet", size=11, anchor="end", color="#5f6670"
         )
-    ends = []
-    for (name, values), color in zip(series.items(), STROKES, strict=False):
+    for number, ((name, values), color) in enumerate(zip(series.items(), STROKES, strict=False)):
         points = [(x(size), y(value)) for size, value in sorted(values.items())]
         for (x_from, y_from), (x_to, y_to) in itertools.pairwise(points):
             drawing.line(x_from, y_from, x_to, y_to, color=color, width=2)
         for x_at, y_at in points:
             drawing.rectangle(x_at - 3, y_at - 3, 6, 6, color, color)
-        ends.append((points[-1][1], name, color))
-    for (_, name, color), height in zip(
-        sorted(ends), apart([height for height, _, _ in sorted(ends)], y(roof)), strict=True
-    ):
-        drawing.rectangle(_LEFT + _WIDTH + 10, height - 5, 10, 10, color, color)
-        drawing.text(_LEFT + _WIDTH + 26, height + 4, name, size=12, anchor="start")
+        height = legend + _LINE * number
+        drawing.rectangle(_LEFT, height - 9, 10, 10, color, color)
+        drawing.text(_LEFT + 18, height, name, size=12, anchor="start")
     return drawing
-
-
-def apart(heights: Sequence[float], taken: float, distance: float = 18) -> list[float]:
-    """Return ascending heights at least ``distance`` apart, and below a ``taken`` one near them."""
-    found: list[float] = []
-    for height in heights:
-        least = found[-1] + distance if found else height
-        if abs(max(height, least) - taken) < distance:
-            least = taken + distance
-        found.append(max(height, least))
-    return found
 
 
 def short(size: int) -> str:

@@ -19,7 +19,7 @@ _ROLE = re.compile(r":(?:func|class|meth):`[~.]?([\w.]+)`")
 
 def filled(markdown: str) -> str:
     """Return a page with functions' descriptions in the place of the comments that name them."""
-    return _MARK.sub(lambda mark: description(mark[1]), markdown)
+    return _MARK.sub(lambda mark: description(mark[1]) + "\n", markdown)
 
 
 def named(markdown: str) -> list[str]:

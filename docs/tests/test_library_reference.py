@@ -46,7 +46,8 @@ def test_a_description_has_signature_parameters_result_and_errors() -> None:
     assert text.startswith("### tk.softmax\n\nExponentiate")
     assert "tk.softmax(x, *, out=None)" in text
     assert "| `x` | of shape (..., columns)" in text and "Returns: An array" in text
-    assert "### tk.mean" in filled("a\n<!-- function: mean -->\nb")
+    marks = "<!-- function: Epilogue -->\n<!-- function: mean -->"
+    assert "|\n\n### tk.mean" in filled(f"a\n{marks}\nb")  # no row of the table before
     assert "`TypeError`: `x` is of integers" in description("mean").replace("``", "`")
 
 

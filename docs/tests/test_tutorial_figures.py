@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import sys
@@ -13,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 try:
-    from drawings.line_chart import apart, line_chart, short, ticks
+    from drawings.line_chart import line_chart, short, ticks
     from tutorial_pages import figures, losses
 finally:
     sys.path.pop(0)
@@ -26,13 +25,6 @@ def test_ticks_are_round_and_reach_the_largest_value() -> None:
     assert ticks(4.8) == [0, 1, 2, 3, 4, 5]
     assert ticks(989.0)[-1] == 1000 and len(ticks(989.0)) <= 7
     assert ticks(0.03)[-1] == pytest.approx(0.03)
-
-
-def test_labels_are_apart_and_beside_the_line_of_the_data_sheet() -> None:
-    found = apart([10, 12, 100], taken=30)
-    assert found[0] == 10 and found[2] == 100
-    assert all(b - a >= 18 for a, b in itertools.pairwise(found))
-    assert all(abs(height - 30) >= 18 for height in found)
 
 
 def test_sizes_are_short() -> None:

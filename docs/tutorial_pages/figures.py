@@ -91,15 +91,6 @@ FIGURES = {
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
-    "autotuning": Figure(
-        "Memory traffic of the row sums by the width of a row, for 128 MB of float32",
-        *("columns", "bytes_moved"),
-        tuple(
-            (f"ROWS={rows}, BLOCK={block}", "", f"ROWS={rows}, BLOCK={block}")
-            for rows in (1, 4)
-            for block in (256, 1024)
-        ),
-    ),
 }
 
 
