@@ -45,6 +45,7 @@ def broadcast_kernel(
     divisor,
     FLOAT: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    IS_UNIFORM: tl.constexpr,
     BLOCK_2: tl.constexpr,
     BLOCK_3: tl.constexpr,
 ):
@@ -61,22 +62,25 @@ def broadcast_kernel(
     dx_at = (dx_base + i_0 * dx_0 + i_1 * dx_1 + start_2 * dx_2 + start_3 * dx_3) + (
         lanes_2 * dx_2 + lanes_3 * dx_3
     )
-    dy_at = (dy_base + i_0 * dy_0 + i_1 * dy_1 + start_2 * dy_2 + start_3 * dy_3) + (
-        lanes_2 * dy_2 + lanes_3 * dy_3
-    )
-    gradient = tl.load(dy_ptr + dy_at, mask=is_inside, other=0.0).to(FLOAT)
+    dy_at = (dy_base + i_0 * dy_0 + i_1 * dy_1 + start_2 * dy_2 + start_3 * dy_3) + lanes_2 * dy_2
+    is_kept = is_inside
+    if IS_UNIFORM:
+        is_kept = first_2 + lanes_2 < extent_2
+    else:
+        dy_at += lanes_3 * dy_3
+    gradient = tl.load(dy_ptr + dy_at, mask=is_kept, other=0.0).to(FLOAT)
     if mean_ptr is not None:
-        mean = tl.load(mean_ptr + dy_at, mask=is_inside, other=0.0)
+        mean = tl.load(mean_ptr + dy_at, mask=is_kept, other=0.0)
         x = tl.load(x_ptr + dx_at, mask=is_inside, other=0.0).to(FLOAT)
         gradient *= (x - mean) * numerator
     if index_ptr is not None:
-        index = tl.load(index_ptr + dy_at, mask=is_inside, other=-1)
+        index = tl.load(index_ptr + dy_at, mask=is_kept, other=-1)
         place = (
             place_base + i_0 * place_0 + i_1 * place_1 + start_2 * place_2 + start_3 * place_3
         ) + (lanes_2 * place_2 + lanes_3 * place_3)
         gradient = tl.where(place == index, gradient, 0.0)
-    gradient /= tl.zeros([BLOCK_2, BLOCK_3], FLOAT) + divisor
-    tl.store(dx_ptr + dx_at, gradient, mask=is_inside)
+    gradient /= tl.zeros_like(gradient) + divisor
+    tl.store(dx_ptr + dx_at, tl.broadcast_to(gradient, [BLOCK_2, BLOCK_3]), mask=is_inside)
 
 
 def _shapes(
@@ -138,7 +142,8 @@ def _broadcast(
     updates: Sequence[str],
 ) -> None:
     axis_0, axis_1, axis_2, axis_3 = given = padded(axes, 4, 3)
-    elements = 1024 if device_of(dx).family == "cpu" else 2048
+    is_on_cpu = device_of(dx).family == "cpu"
+    elements = 1024 if is_on_cpu else 2048
     block_3 = min(tw.next_power_of_2(axis_3.extent), elements)
     block_2 = min(tw.next_power_of_2(axis_2.extent), elements // block_3)
     programs = tw.cdiv(axis_2.extent, block_2) * tw.cdiv(axis_3.extent, block_3)
@@ -162,6 +167,8 @@ def _broadcast(
         *factor,
         FLOAT=accumulator_type(dx.dtype).dtype,
         IS_WIDE=widest >= 1 << 31,
+        # a load of one address by all lanes is one access on a GPU, and a gather on a CPU
+        IS_UNIFORM=is_on_cpu and axis_3.strides[1] == 0,
         BLOCK_2=block_2,
         BLOCK_3=block_3,
         num_warps=max(block_2 * block_3 // 512, 1),
