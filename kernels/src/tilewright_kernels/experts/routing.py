@@ -95,6 +95,34 @@ def route_gradient_kernel(
     tl.store(dx_ptr + row[:, None] * n_experts + expert, dx, mask=is_inside)
 
 
+@tw.jit
+def chosen_gradient_kernel(
+    dweights_ptr,
+    x_ptr,
+    experts_ptr,
+    dx_ptr,
+    n_experts,
+    k,
+    x_stride,
+    EXPERTS: tl.constexpr,
+    KEPT: tl.constexpr,
+):
+    """Store the gradient of a row whose weights depend on the chosen logits alone, on a CPU."""
+    row = tl.program_id(0).to(tl.int64)
+    expert, place = tl.arange(0, EXPERTS), tl.arange(0, KEPT)
+    is_chosen = place < k
+    chosen = tl.load(experts_ptr + row * k + place, mask=is_chosen, other=0)
+    dweight = tl.load(dweights_ptr + row * k + place, mask=is_chosen, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_stride + chosen, mask=is_chosen, other=-float("inf"))
+    x = x.to(tl.float32)
+    weight = tl.exp(x - tl.max(x, axis=0))
+    weight /= tl.sum(weight, axis=0)
+    dx = weight * (dweight - tl.sum(weight * dweight, axis=0))
+    dx_ptr += row * n_experts
+    tl.store(dx_ptr + expert, tl.zeros([EXPERTS], tl.float32), mask=expert < n_experts)
+    tl.store(dx_ptr + chosen, dx, mask=is_chosen)
+
+
 def route_reference(logits: Any, k: int, *, renormalize: bool = True) -> tuple[Any, Any]:
     """Return the k largest probabilities, which sum to 1 if renormalized, and their experts."""
     xp = array_api_compat.array_namespace(logits)
@@ -162,6 +190,21 @@ def _gradient_launch(
     if n_rows == 0:
         return
     x, width = matrix_of(logits), max(tw.next_power_of_2(n_experts), 2)
+    if renormalize and device_of(x).family == "cpu":
+        run(
+            chosen_gradient_kernel,
+            (n_rows,),
+            contiguous(dweights),
+            x,
+            contiguous(experts),
+            dx,
+            n_experts,
+            experts.shape[-1],
+            strides(x)[0],
+            EXPERTS=width,
+            KEPT=tw.next_power_of_2(experts.shape[-1]),
+        )
+        return
     rows = _rows_of(x, width)
     run(
         route_gradient_kernel,
