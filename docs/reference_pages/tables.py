@@ -444,9 +444,8 @@ _NOTES: dict[str, str] = {
     "dtype.is_block": "whether it is a block of elements",
 }
 
-_EXTRA = """Each module comes with the backend of that maker, and is there wherever that is
-installed, whichever backend compiles the kernel. Assembly is refused with an error on other
-targets."""
+_EXTRA = """Each module belongs to a vendor's backend. It is available if that backend is installed,
+even if another backend compiles the kernel. On other targets, assembly is an error."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {
@@ -456,10 +455,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "language/values.md": _by_family(
         "language/values.md",
         "Values in kernels",
-        "Types of values, their members, and what of Python a kernel may say.",
+        "The types of values in kernels, their members, and the Python features that kernels "
+        "support.",
     ),
     "language/types.md": _by_family(
-        "language/types.md", "Types", "Types of numbers, and what they tell of themselves."
+        "language/types.md", "Types", "The number types and their attributes."
     ),
     "language/core.md": _by_family(
         "language/core.md",

@@ -36,8 +36,8 @@ def attention(
             denominator.
         bias: values of shape (batch, heads, rows, rows of k), which are added to the scores; an
             extent of 1 is broadcast.
-        mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` tells whether
-            a query sees a key, for indices that are broadcast against each other.
+        mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` returns whether a
+            query attends to a key, for indices that broadcast against each other.
         return_lse: whether to also return the logarithms of the sums of exponentials.
         deterministic: whether gradients have the same bits in each launch; None: the library's
             default. Otherwise, the gradient of q is summed in any order if that is faster.

@@ -226,7 +226,7 @@ def linear_cross_entropy(
         A number: an array of float32.
 
     Raises:
-        ValueError: shapes do not fit, or there is no such reduction.
+        ValueError: shapes do not fit, or the reduction is unknown.
 
     Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024.
     """

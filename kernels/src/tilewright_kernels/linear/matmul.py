@@ -430,14 +430,14 @@ def matmul(
         a: of shape (..., M, K), of any strides, of float16, bfloat16, float32, float8_e4m3fn,
             float8_e5m2 or int8.
         b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``; of the type of
-            ``a``, or of int8 beside a float type, to which it is converted.
+            ``a``, or of int8 if ``a`` is of a float type, to which it is converted.
         bias: of shape (N,), or None.
         residual: of the shape of the result, or None.
         activation: a function of ``tilewright.jit`` of a tile in float32, or None.
         epilogue: a function of ``tilewright.jit`` of a tile, its rows and columns, M, N and
-            pointers to the arrays, or an :class:`.Epilogue`, which also tells how many columns
-            belong together. Rows are those of one matrix of a batch, or of all leading axes of
-            ``a`` together if ``b`` is a matrix.
+            pointers to the arrays, or an :class:`.Epilogue`, which also states the width of a group
+            of columns. Rows are those of one matrix of a batch, or of all leading axes of ``a``
+            together if ``b`` is a matrix.
         arrays: up to three arrays for the epilogue, in C order.
         out_dtype: the name of the result's type. It is the type of ``a`` if none is given; that of
             int8 matmuls is int32, and of float8 ones bfloat16.

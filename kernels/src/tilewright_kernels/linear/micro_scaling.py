@@ -203,7 +203,7 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         255, which is NaN.
 
     Raises:
-        ValueError: ``x`` is no matrix of a multiple of 32 columns, or ``dtype`` is another.
+        ValueError: x is not a matrix with a multiple of 32 columns, or dtype is another one.
     """
     if x.ndim != 2 or x.shape[1] % BLOCK:
         raise ValueError(

@@ -95,7 +95,7 @@ def quantize(
         largest number of the type. The scales of a column of blocks are consecutive in memory.
 
     Raises:
-        ValueError: ``x`` is no matrix, or ``dtype`` is another.
+        ValueError: ``x`` is not a matrix, or ``dtype`` is another one.
     """
     if x.ndim != 2:
         raise ValueError(f"x must be a matrix, and has the shape {tuple(x.shape)}")

@@ -169,7 +169,7 @@ def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
         that follows from the shapes; of int64 for integers. Empty segments are zero.
 
     Raises:
-        ValueError: ``bounds`` is no vector of at least one element.
+        ValueError: ``bounds`` is not a vector of at least one element.
     """
     if len(bounds.shape) != 1 or bounds.shape[0] < 1:
         raise ValueError(

@@ -395,7 +395,7 @@ def cross_entropy(
         An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, or there is no such reduction.
+        ValueError: shapes do not fit, or the reduction is unknown.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """

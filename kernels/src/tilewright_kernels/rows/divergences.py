@@ -296,7 +296,7 @@ def kl_div(
         An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, or there is no such reduction.
+        ValueError: shapes do not fit, or the reduction is unknown.
     """
     return KL_DIV(x, target, log_target, reduction, out=out)
 
@@ -319,8 +319,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, there is no such reduction, or ``beta`` is not between 0 and
-            1.
+        ValueError: shapes do not fit, the reduction is unknown, or ``beta`` is not between 0 and 1.
 
     Source: Agarwal et al., "On-Policy Distillation of Language Models", 2024.
     """

@@ -211,6 +211,6 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
         20,000 tokens. On CPUs, one pass links the tokens of each row.
 
     Raises:
-        ValueError: the table is no matrix.
+        ValueError: the table is not a matrix.
     """
     return EMBEDDING(index, table, padding_index, out=out)

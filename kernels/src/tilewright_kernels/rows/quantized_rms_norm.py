@@ -171,7 +171,7 @@ def rms_norm_quantized(
         gradient.
 
     Raises:
-        ValueError: shapes do not fit, or there is no such type.
+        ValueError: shapes do not fit, or the type is not supported.
     """
     found: tuple[Any, Any] = RMS_NORM_QUANTIZED(x, weight, dtype, eps, offset, out=out)
     return found

@@ -102,7 +102,7 @@ def topk(
         payload: None, or an array of the shape of ``x`` and of any type.
 
     Returns:
-        The elements, their positions (int64), and, where there is a payload, its elements at these
+        The elements, their positions (int64), and, if ``payload`` is given, its elements at these
         positions. Among equal elements, the one with the lower position comes first. NaN is above
         every number. Elements and payload have gradients.
 

@@ -201,8 +201,8 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
 
     Returns:
         The states, of the shape and type of ``x``, computed in float32; pass the last one as
-        ``initial`` to continue the sequence. All arguments have gradients, by the recurrence from
-        the other end.
+        ``initial`` to continue the sequence. All arguments have gradients, by the recurrence in
+        reverse direction.
 
     Raises:
         ValueError: shapes do not fit.

@@ -172,8 +172,8 @@ class DotScaled(Operation):
     c = SingleOperand("[..., M, N], f32")
     a_format = TypedAttribute[ScaledFormat]()
     b_format = TypedAttribute[ScaledFormat]()
-    a_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along M)", True)
-    b_pack_k = TypedAttribute[bool]("e2m1 pairs lie along K (else along N)", True)
+    a_pack_k = TypedAttribute[bool]("whether pairs of e2m1 lie along K; otherwise along M", True)
+    b_pack_k = TypedAttribute[bool]("whether pairs of e2m1 lie along K; otherwise along N", True)
     fast_math = TypedAttribute[bool]("NaN scales need no care", False)
 
 

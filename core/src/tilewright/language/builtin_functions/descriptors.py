@@ -381,8 +381,8 @@ def make_tensor_descriptor(
             the others are multiples of 16 bytes.
         block_shape: the extents of a block: constexprs, powers of two; the last axis spans at least
             16 bytes.
-        padding_option: what a load reads outside of the tensor: ``"zero"``, or ``"nan"`` for
-            floats.
+        padding_option: the value that a load returns outside of the tensor: ``"zero"``, or
+            ``"nan"`` for floats.
 
     Returns:
         A :class:`tensor_descriptor`.

@@ -225,7 +225,7 @@ def cat(
     Args:
         input: the first tensor.
         other: the second, of the same extents and promoted to one type with the first.
-        can_reorder: permits any order of the elements; the order is kept nevertheless.
+        can_reorder: has no effect: the elements always keep their order.
         dim: the axis, a constexpr.
 
     Returns:
@@ -356,7 +356,8 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
         A tensor of the shape of ``index`` and the type of ``src``.
 
     Raises:
-        ValueError: ``index`` holds no integers, the shapes do not fit, or there is no such axis.
+        ValueError: ``index`` is not an integer tensor, the shapes do not fit, or the axis is out of
+            range.
 
     Example:
         reversed = tl.gather(x, BLOCK - 1 - tl.arange(0, BLOCK), axis=0)

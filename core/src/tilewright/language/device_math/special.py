@@ -315,7 +315,7 @@ def _bessel_i(x: MathValue, order: int) -> MathValue:
 FUNCTIONS: dict[str, Any] = {
     name: function(name, "x", meaning, body, through_f64=True)
     for name, meaning, body in (
-        ("erfc", "1 minus the error function, exact where that is small.", erfc),
+        ("erfc", "1 minus the error function, accurate also for small results.", erfc),
         ("erfcx", "``exp(x*x) * erfc(x)``.", erfcx),
         ("erfinv", "The inverse of the error function.", erfinv),
         ("erfcinv", "The inverse of ``erfc``.", erfcinv),

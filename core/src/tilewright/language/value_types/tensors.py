@@ -100,12 +100,12 @@ class tensor(base_value):  # noqa: N801
 
     @builtin
     def logical_and(self, other: Any, _semantic: Any = None) -> Any:
-        """``self and other`` of booleans, element by element."""
+        """Logical and of two boolean tensors, element by element."""
         return _semantic.logical("and", self, other)
 
     @builtin
     def logical_or(self, other: Any, _semantic: Any = None) -> Any:
-        """``self or other`` of booleans, element by element."""
+        """Logical or of two boolean tensors, element by element."""
         return _semantic.logical("or", self, other)
 
     @builtin

@@ -188,7 +188,7 @@ def matmul_quantized(
         elements beyond the range become its ends. There is no gradient.
 
     Raises:
-        ValueError: shapes do not fit, or there is no such type or block.
+        ValueError: shapes do not fit, or the type or block is not supported.
     """
     check_shapes(a, b, bias, None)
     if b.ndim != 2:

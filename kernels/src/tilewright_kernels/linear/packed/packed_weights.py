@@ -19,7 +19,7 @@ def pack_weights(q: Any, bits: int) -> Any:
     its lower 16 bits, the first one lowest, and those at odd places in the upper 16 bits.
 
     Raises:
-        ValueError: a row is no multiple of a word, or ``bits`` is not 2, 4 or 8.
+        ValueError: a row is not a multiple of a word, or ``bits`` is not 2, 4 or 8.
     """
     per_word = _per_word(bits)
     n, k = q.shape

@@ -110,8 +110,9 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying what the pointers of a thread point to into words of its own in a slot"
-    " (cp.async), which has a word for each register of each thread; the thread may read them after"
+    "start copying the elements at a thread's pointers to the thread's own words of a slot "
+    "(cp.async), which has one word for each register of each thread; the thread may read "
+    "them after"
     " its wait for the group that the next commit ends, without a barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
@@ -127,7 +128,8 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read what a thread copied to its own words of a slot: a tile in the layout of the pointers, or"
+    "read the elements that a thread copied to its own words of a slot: a tile in the layout of "
+    "the pointers, or"
     " a scalar",
     _own_load,
     effects=Effect.READ,

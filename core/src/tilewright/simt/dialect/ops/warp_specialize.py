@@ -81,8 +81,8 @@ class Part(Operation):
 
 @OPS.operation(
     "simt.stagger",
-    "let one half of the warps take an extra barrier, so that the halves are one barrier "
-    "apart from there on, or aligned again",
+    "make one half of the warps execute an extra barrier, so that the halves are one barrier "
+    "apart afterwards, or aligned again",
     nothing,
     effects=Effect.ORDER,
 )
