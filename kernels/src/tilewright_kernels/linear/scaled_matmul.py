@@ -47,8 +47,6 @@ _PERSISTENT = (
 #: 8-bit multiplications and additions of a processor per cycle; cycles of an iteration at least,
 #: and before the first and after the last of a block.
 _MULTIPLICATIONS, _LATENCY, _START = 4096, 430, 1600
-#: Iterations of a program from which on scales are copied.
-_MANY_ITERATIONS = 64
 _EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2", "int8")
 #: Types of scales that are powers of two, for blocks of 32 elements along K.
 _EXPONENTS = ("uint8", "float8_e8m0fnu")
@@ -107,15 +105,11 @@ def _launch(
     )
     has_blocks = "block" in (a_kind, b_kind)
     blocks = _blocks(m, n, k, device, has_blocks, may_persist)
-    a_steps, b_steps = _scale_strides(a_scale, a_kind), _scale_strides(b_scale, b_kind)
     tiles = tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n)
-    if blocks.is_persistent and _copies_scales(tiles, k, device):
-        if a_kind == "block" and a_steps[0] != 1:
-            a_scale, a_steps = _by_columns(run, a_scale), (1, m)
-        if b_kind == "block" and b_steps[0] != 1:
-            b_scale = _by_columns(run, b_scale)
-            b_steps = 1, b_scale.shape[1]
-    scales = (*a_steps, *b_steps)
+    a_steps = _scale_strides(a_scale, a_kind)
+    if blocks.is_persistent and blocks.m > 64 and a_kind == "block" and a_steps[0] != 1:
+        a_scale, a_steps = _by_columns(run, a_scale), (1, m)
+    scales = (*a_steps, *_scale_strides(b_scale, b_kind))
     constants = {
         "BLOCK_M": blocks.m,
         "BLOCK_N": blocks.n,
@@ -197,12 +191,7 @@ def _launch(
 
 
 def _by_columns(run: Launcher, scale: Any) -> Any:
-    """Return a copy of scales, whose columns are consecutive.
-
-    Of the scales of A, a block's rows are then a vector, which TMA copies. Those of B along K are
-    then in one line of the L1 cache for 32 iterations: else all programs read the same line of the
-    L2 cache at the same time.
-    """
+    """Return a copy [K / 128, M] of scales [M, K / 128], whose rows in a block are one vector."""
     rows, columns = scale.shape
     copy = run.empty((columns, rows), "float32")
     row_step, column_step = strides(scale)
@@ -255,11 +244,6 @@ def _cycles(blocks: Blocks, m: int, n: int, k: int, device: Device) -> float:
     rounds = tw.cdiv(tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n), device.processors)
     iteration = max(_LATENCY, 2 * blocks.m * blocks.n * blocks.k / _MULTIPLICATIONS)
     return rounds * (tw.cdiv(k, blocks.k) * iteration + _START)
-
-
-def _copies_scales(tiles: int, k: int, device: Device) -> bool:
-    """Return whether there are so many iterations that copies of scales, of 3 us each, pay."""
-    return tw.cdiv(tiles, device.processors) * tw.cdiv(k, _SCALED) >= _MANY_ITERATIONS
 
 
 def _steps(m: int, k: int, device: Device) -> int:

@@ -158,11 +158,12 @@ def persistent_quantized_kernel(
         columns = column + tl.arange(0, BLOCK_N)
         accumulator = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
         for first in range(0, K, BLOCK_K):
+            x = a.load([row, first])
             w = unpack_block(
                 words_ptr, scale_ptr, zero_ptr, columns, first, N, K, stride_sn, stride_sg,
                 stride_zn, stride_zg, GROUP, BITS, RUN, GRANULE, BLOCK_K, OPERAND,
             )  # fmt: skip
-            accumulator = tl.dot(w, a.load([row, first]).T, accumulator)
+            accumulator = tl.dot(w, x.T, accumulator)
         c.store([row, column], accumulator.T.to(c.dtype))
 
 
