@@ -40,23 +40,9 @@ def pointer_in(row_ptr, column, ELEMENT: tl.constexpr, IS_ALIGNED: tl.constexpr)
 
 
 @tw.jit
-def adamw_update(
-    parameter, gradient, first, second, rate, gain_1, gain_2, eps, kept, inverse_correction
-):
-    """Return a parameter and its moments after a step, in float32.
-
-    Args:
-        parameter: the parameter.
-        gradient: its gradient.
-        first: its first moment.
-        second: its second moment.
-        rate: the learning rate, with the first moment's correction of bias.
-        gain_1: what the first moment takes of the gradient.
-        gain_2: what the second moment takes of its square.
-        eps: a number that is added to the square root of the second moment.
-        kept: what weight decay leaves of the parameter.
-        inverse_correction: the second moment's correction of bias, a factor.
-    """
+def adamw_update(parameter, gradient, first, second, settings):
+    """Return a parameter and its moments after a step, in float32, by :func:`kernel_settings`."""
+    rate, gain_1, gain_2, eps, kept, inverse_correction = settings
     parameter *= kept
     first += gain_1 * (gradient - first)
     second += gain_2 * (gradient * gradient - second)
@@ -72,12 +58,7 @@ def update_blocks(
     seconds_ptr,
     begin,
     n,
-    rate,
-    gain_1,
-    gain_2,
-    eps,
-    kept,
-    inverse_correction,
+    settings,
     IS_WHOLE: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -94,12 +75,7 @@ def update_blocks(
             tl.load(gradients_ptr + offsets, mask=is_inside).to(tl.float32),
             tl.load(firsts_ptr + offsets, mask=is_inside).to(tl.float32),
             tl.load(seconds_ptr + offsets, mask=is_inside).to(tl.float32),
-            rate,
-            gain_1,
-            gain_2,
-            eps,
-            kept,
-            inverse_correction,
+            settings,
         )
         tl.store(parameters_ptr + offsets, parameter, mask=is_inside)
         tl.store(firsts_ptr + offsets, first, mask=is_inside)
@@ -126,47 +102,48 @@ def adamw_kernel(
 ):
     row_ptr, chunk = program_row(table_ptr, blocks_ptr, 5)
     n = tl.load(row_ptr + 4)
-    parameters_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED)
-    gradients_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED)
-    firsts_ptr = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED)
-    seconds_ptr = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED)
+    parameters = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED)
+    gradients = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED)
+    firsts = pointer_in(row_ptr, 2, FIRST, IS_ALIGNED)
+    seconds = pointer_in(row_ptr, 3, SECOND, IS_ALIGNED)
+    settings = (rate, gain_1, gain_2, eps, kept, inverse_correction)
     begin = chunk * (STEPS * BLOCK)
     if begin + STEPS * BLOCK <= n:
         update_blocks(
-            parameters_ptr,
-            gradients_ptr,
-            firsts_ptr,
-            seconds_ptr,
-            begin,
-            n,
-            rate,
-            gain_1,
-            gain_2,
-            eps,
-            kept,
-            inverse_correction,
-            True,
-            STEPS,
-            BLOCK,
+            parameters, gradients, firsts, seconds, begin, n, settings, True, STEPS, BLOCK
         )
     else:
         update_blocks(
-            parameters_ptr,
-            gradients_ptr,
-            firsts_ptr,
-            seconds_ptr,
-            begin,
-            n,
-            rate,
-            gain_1,
-            gain_2,
-            eps,
-            kept,
-            inverse_correction,
-            False,
-            STEPS,
-            BLOCK,
+            parameters, gradients, firsts, seconds, begin, n, settings, False, STEPS, BLOCK
         )
+
+
+def hyperparameters(
+    name: str, step: int, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+) -> tuple[float, ...]:
+    """Return the settings of an optimizer's operation for a step.
+
+    Raises:
+        ValueError: the step is below 1.
+    """
+    if step < 1:
+        raise ValueError(f"{name}: steps are counted from 1, not {step}")
+    gains, corrections = [1 - each for each in betas], [1 - each**step for each in betas]
+    return lr, *gains, eps, weight_decay, *corrections
+
+
+def kernel_settings(
+    lr: float, gain_1: float, gain_2: float, eps: float, weight_decay: float,
+    correction_1: float, correction_2: float,
+) -> tuple[float, ...]:  # fmt: skip
+    """Return what kernels take of an operation's settings.
+
+    It is the learning rate with the first moment's correction of bias; what the moments take of the
+    gradient and of its square; what is added to the root of the second moment; what weight decay
+    leaves of the parameter; and the second moment's correction of bias, a factor.
+    """
+    kept, inverse_correction = 1 - lr * weight_decay, 1 / correction_2
+    return lr / correction_1, gain_1, gain_2, eps, kept, inverse_correction
 
 
 def adamw_reference(
@@ -182,14 +159,8 @@ def adamw_reference(
     weight_decay: float = 0.01,
 ) -> tuple[Any, Any, Any]:
     """Return a parameter and its moments after a step, in their types."""
-    return stepped(
-        parameter,
-        gradient,
-        first,
-        second,
-        *(lr, 1 - betas[0], 1 - betas[1], eps, weight_decay),
-        *(1 - betas[0] ** step, 1 - betas[1] ** step),
-    )
+    settings = hyperparameters("adamw", step, lr, betas, eps, weight_decay)
+    return stepped(parameter, gradient, first, second, *settings)
 
 
 def stepped(
@@ -255,12 +226,7 @@ def _launch(
             (table.n_blocks,),
             table.rows,
             table.blocks,
-            lr / correction_1,
-            gain_1,
-            gain_2,
-            eps,
-            1 - lr * weight_decay,
-            1 / correction_2,
+            *kernel_settings(lr, gain_1, gain_2, eps, weight_decay, correction_1, correction_2),
             *(getattr(tl, name) for name in key[:4]),
             IS_ALIGNED=key[4],
             STEPS=steps,
@@ -311,20 +277,6 @@ def adamw(
     Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019. The arithmetic is
     in float32.
     """
-    if step < 1:
-        raise ValueError(f"adamw: steps are counted from 1, not {step}")
-    if not parameters:
-        return
-    ADAMW(
-        list(parameters),
-        list(gradients),
-        list(first),
-        list(second),
-        lr,
-        1 - betas[0],
-        1 - betas[1],
-        eps,
-        weight_decay,
-        1 - betas[0] ** step,
-        1 - betas[1] ** step,
-    )
+    settings = hyperparameters("adamw", step, lr, betas, eps, weight_decay)
+    if parameters:
+        ADAMW(list(parameters), list(gradients), list(first), list(second), *settings)

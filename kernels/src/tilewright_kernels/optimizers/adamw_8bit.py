@@ -17,6 +17,8 @@ from tilewright_kernels.operations.devices import device_of
 from tilewright_kernels.operations.frameworks import framework_of
 from tilewright_kernels.optimizers.adamw import (
     adamw_update,
+    hyperparameters,
+    kernel_settings,
     pointer_in,
     program_row,
     stepped,
@@ -127,12 +129,7 @@ def update_groups(
     unsigned_ptr,
     is_inside,
     is_group,
-    rate,
-    gain_1,
-    gain_2,
-    eps,
-    kept,
-    inverse_correction,
+    settings,
     BY_CELLS: tl.constexpr,
 ):
     """Update groups of elements, of which all are there where the masks are None."""
@@ -141,12 +138,7 @@ def update_groups(
         tl.load(gradient_ptr, mask=is_inside).to(tl.float32),
         load_moment(first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group),
         load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
-        rate,
-        gain_1,
-        gain_2,
-        eps,
-        kept,
-        inverse_correction,
+        settings,
     )
     tl.store(parameter_ptr, parameter, mask=is_inside)
     store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True, BY_CELLS)
@@ -185,46 +177,17 @@ def adamw_8bit_kernel(
     first_scale_ptr = pointer_in(row_ptr, 3, tl.float32, False) + group
     second_ptr = pointer_in(row_ptr, 4, tl.uint8, IS_ALIGNED) + offsets
     second_scale_ptr = pointer_in(row_ptr, 5, tl.float32, False) + group
+    settings = (rate, gain_1, gain_2, eps, kept, inverse_correction)
     if (block + 1) * (GROUPS * GROUP) <= n:
         update_groups(
-            parameter_ptr,
-            gradient_ptr,
-            first_ptr,
-            first_scale_ptr,
-            second_ptr,
-            second_scale_ptr,
-            signed_ptr,
-            unsigned_ptr,
-            None,
-            None,
-            rate,
-            gain_1,
-            gain_2,
-            eps,
-            kept,
-            inverse_correction,
-            BY_CELLS,
-        )
+            parameter_ptr, gradient_ptr, first_ptr, first_scale_ptr, second_ptr, second_scale_ptr,
+            signed_ptr, unsigned_ptr, None, None, settings, BY_CELLS,
+        )  # fmt: skip
     else:
         update_groups(
-            parameter_ptr,
-            gradient_ptr,
-            first_ptr,
-            first_scale_ptr,
-            second_ptr,
-            second_scale_ptr,
-            signed_ptr,
-            unsigned_ptr,
-            offsets < n,
-            group * GROUP < n,
-            rate,
-            gain_1,
-            gain_2,
-            eps,
-            kept,
-            inverse_correction,
-            BY_CELLS,
-        )
+            parameter_ptr, gradient_ptr, first_ptr, first_scale_ptr, second_ptr, second_scale_ptr,
+            signed_ptr, unsigned_ptr, offsets < n, group * GROUP < n, settings, BY_CELLS,
+        )  # fmt: skip
 
 
 def encoded_reference(moment: Any, signed: bool) -> tuple[Any, Any]:
@@ -264,13 +227,8 @@ def adamw_8bit_reference(
     weight_decay: float = 0.01,
 ) -> tuple[Any, tuple[Any, Any, Any, Any]]:
     """Return a parameter and its state after a step: that of AdamW between two roundings."""
-    parameter, *found = _stepped(
-        parameter,
-        gradient,
-        *state,
-        *(lr, 1 - betas[0], 1 - betas[1], eps, weight_decay),
-        *(1 - betas[0] ** step, 1 - betas[1] ** step),
-    )
+    settings = hyperparameters("adamw_8bit", step, lr, betas, eps, weight_decay)
+    parameter, *found = _stepped(parameter, gradient, *state, *settings)
     return parameter, (found[0], found[1], found[2], found[3])
 
 
@@ -355,12 +313,7 @@ def _launch(
             table.blocks,
             _codes(True, place),
             _codes(False, place),
-            lr / correction_1,
-            gain_1,
-            gain_2,
-            eps,
-            1 - lr * weight_decay,
-            1 / correction_2,
+            *kernel_settings(lr, gain_1, gain_2, eps, weight_decay, correction_1, correction_2),
             getattr(tl, key[0]),
             getattr(tl, key[1]),
             IS_ALIGNED=key[-1],
@@ -421,19 +374,7 @@ def adamw_8bit(
 
     Source: Dettmers et al., "8-bit optimizers via block-wise quantization", 2022.
     """
-    if step < 1:
-        raise ValueError(f"adamw_8bit: steps are counted from 1, not {step}")
-    if not parameters:
-        return
-    ADAMW_8BIT(
-        list(parameters),
-        list(gradients),
-        *([state[place] for state in states] for place in range(4)),
-        lr,
-        1 - betas[0],
-        1 - betas[1],
-        eps,
-        weight_decay,
-        1 - betas[0] ** step,
-        1 - betas[1] ** step,
-    )
+    settings = hyperparameters("adamw_8bit", step, lr, betas, eps, weight_decay)
+    if parameters:
+        moments = ([state[place] for state in states] for place in range(4))
+        ADAMW_8BIT(list(parameters), list(gradients), *moments, *settings)
