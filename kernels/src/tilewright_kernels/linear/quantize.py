@@ -12,6 +12,8 @@ from tilewright_kernels.operations import Array, Launcher, Operation, strides
 
 #: Type -> its largest magnitude.
 MAXIMA = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "int8": 127.0}
+#: Elements of the tile of a program that has several blocks, and of those a warp's.
+_TILE, _OF_WARP = 4096, 1024
 
 
 def quantize_reference(x: Any, block: tuple[int, int], dtype: str = "int8") -> tuple[Any, Any]:
@@ -54,9 +56,10 @@ def _launch(
     if m == 0 or n == 0:
         return
     block_m, block_n = tw.next_power_of_2(rows), tw.next_power_of_2(columns)
+    groups = min(max(_TILE // (block_m * block_n), 1), tw.next_power_of_2(tw.cdiv(m, rows)))
     run(
         quantize_kernel,
-        (tw.cdiv(m, rows), tw.cdiv(n, columns)),
+        (tw.cdiv(tw.cdiv(m, rows), groups), tw.cdiv(n, columns)),
         x,
         q,
         scale,
@@ -68,10 +71,11 @@ def _launch(
         MAXIMA[dtype],
         ROWS=rows,
         COLUMNS=columns,
+        GROUPS=groups,
         BLOCK_M=block_m,
         BLOCK_N=block_n,
         IS_INTEGER=dtype == "int8",
-        num_warps=min(max(block_m * block_n // 512, 1), 8),
+        num_warps=min(max(groups * block_m * block_n // _OF_WARP, 1), 8),
     )
 
 

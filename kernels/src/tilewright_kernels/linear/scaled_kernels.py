@@ -152,24 +152,39 @@ def persistent_scaled_kernel(
 @tw.jit
 def quantize_kernel(
     x_ptr, q_ptr, scale_ptr, M, N, stride_m, stride_n, stride_qm, stride_qn, stride_sm, stride_sn,
-    maximum, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, IS_INTEGER: tl.constexpr,
+    maximum, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUPS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, IS_INTEGER: tl.constexpr,
 ):  # fmt: skip
-    """Divide a block by its scale, so that its largest magnitude becomes ``maximum``."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, BLOCK_M)
-    columns = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, BLOCK_N)
-    inside = (tl.arange(0, BLOCK_M) < ROWS)[:, None] & (tl.arange(0, BLOCK_N) < COLUMNS)[None, :]
-    inside = inside & (rows < M)[:, None] & (columns < N)[None, :]
+    """Divide each block by its scale, so that its largest magnitude becomes ``maximum``.
+
+    A program has GROUPS blocks of ROWS x COLUMNS elements, one below the other.
+    """
+    groups = tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS)
+    row, column = tl.arange(0, GROUPS * BLOCK_M), tl.arange(0, BLOCK_N)
+    if ROWS == BLOCK_M:
+        rows = tl.program_id(0).to(tl.int64) * (GROUPS * ROWS) + row
+        inside = (rows < M)[:, None]
+    else:
+        group = tl.program_id(0).to(tl.int64) * GROUPS + row // BLOCK_M
+        rows = group * ROWS + row % BLOCK_M
+        inside = ((row % BLOCK_M < ROWS) & (rows < M))[:, None]
+    columns = tl.program_id(1).to(tl.int64) * COLUMNS + column
+    inside = inside & ((column < COLUMNS) & (columns < N))[None, :]
     places = rows[:, None] * stride_m + columns[None, :] * stride_n
     x = tl.load(x_ptr + places, mask=inside, other=0.0).to(tl.float32)
-    largest = tl.max(tl.abs(x))
+    x = tl.reshape(x, (GROUPS, BLOCK_M * BLOCK_N))
+    largest = tl.max(tl.abs(x), 1)
     scale = tl.where(largest > 0.0, largest / maximum, 1.0)
-    q = tl.clamp(x / scale, -maximum, maximum)
+    q = tl.clamp(x / scale[:, None], -maximum, maximum)
     if IS_INTEGER:
         q = tl.where(q < 0.0, tl.ceil(q - 0.5), tl.floor(q + 0.5))
     tl.store(
         q_ptr + rows[:, None] * stride_qm + columns[None, :] * stride_qn,
-        q.to(q_ptr.dtype.element_ty),
+        tl.reshape(q, (GROUPS * BLOCK_M, BLOCK_N)).to(q_ptr.dtype.element_ty),
         mask=inside,
     )
-    tl.store(scale_ptr + tl.program_id(0) * stride_sm + tl.program_id(1) * stride_sn, scale)
+    tl.store(
+        scale_ptr + groups * stride_sm + tl.program_id(1) * stride_sn,
+        scale,
+        mask=groups < tl.cdiv(M, ROWS),
+    )
