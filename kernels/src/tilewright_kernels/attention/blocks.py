@@ -141,7 +141,7 @@ def decode_blocks(
     ``rope`` is how many elements keys have that the values, which are in them, have not.
     """
     if device.family == "cpu":
-        return AttentionBlocks(_fitting(pairs, 64, 4), 64, 1, 1)
+        return AttentionBlocks(_fitting(pairs, 64, 1), 64, 1, 1)
     if itemsize > 2:
         return AttentionBlocks(16, 16 if dims > 128 else 32, 4, 1)
     m = _fitting(pairs, 64 if dims <= 256 else 16, 16)
