@@ -252,7 +252,7 @@ def _host_index() -> str:
     for name in names().values():
         if name.page == f"host/{name.last}":
             text += f"| [`tw.{name.last}`]({name.last}.md) | {summary(name)} |\n"
-    return text + "\n[Testing](testing.md) · [Programs written for Triton](triton.md)\n"
+    return text + "\n[Testing](testing.md) · [Names of the module triton](triton.md)\n"
 
 
 def _host() -> str:
@@ -270,7 +270,7 @@ def _host() -> str:
 
 def _triton() -> str:
     text = (
-        "# Programs written for Triton\n\nThis page lists the names of the module `triton` "
+        "# Names of the module triton\n\nThis page lists the names of the module `triton` "
         "that `tilewright.compat.triton` implements.\n"
     )
     found = described_on("host/triton.md")

@@ -130,7 +130,7 @@ def is_hip_gfx1250(_semantic: Any = None) -> Any:
 
 @mark_builtin
 def cuda_capability_geq(major: Any, minor: Any = 0, _semantic: Any = None) -> Any:
-    """Return whether kernels are compiled for an NVIDIA GPU of at least a compute capability.
+    """Return whether the target is an NVIDIA GPU with at least the given compute capability.
 
     Args:
         major: the capability's first number, a constexpr.

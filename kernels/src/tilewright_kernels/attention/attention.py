@@ -41,7 +41,7 @@ def attention(
         return_lse: whether to also return the logarithms of the sums of exponentials.
         deterministic: whether gradients have the same bits in each launch; None: the library's
             default. Otherwise, the gradient of q is summed in any order if that is faster.
-        out: the array for the result; with ``return_lse`` the pair.
+        out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
         An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one

@@ -192,7 +192,7 @@ def attention_with_kv_cache(
         invariant: whether to keep the keys in one part unless ``num_splits`` is given, so that the
             bits of a sequence do not depend on the batch; None: the library's default.
         return_lse: whether to also return the logarithms of the sums of exponentials.
-        out: the array for the result; with ``return_lse`` the pair.
+        out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
         An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one

@@ -33,7 +33,7 @@ def attention_varlen(
         alibi_slopes: of (heads,) or (sequences, heads).
         return_lse: whether to also return the logarithms of the sums of exponentials.
         deterministic: as in :func:`attention`.
-        out: the array for the result; with ``return_lse`` the pair.
+        out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
         An array of (rows, heads, dims of v) and the type of q; with ``return_lse`` also one of

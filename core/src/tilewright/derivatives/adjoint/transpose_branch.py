@@ -39,7 +39,7 @@ def branch(builder: AdjointBuilder, operation: If, *cotangents: Value | None) ->
     builder.cotangents.update(zip(closure, found, strict=True))
 
 
-@transposes(Map, "of the body, for each group of elements")
+@transposes(Map, "the derivative of the body, for each group of elements")
 def map_(builder: AdjointBuilder, operation: Map, *cotangents: Value | None) -> None:
     if builder.closure(operation):
         raise refusal(

@@ -457,7 +457,7 @@ def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> te
         descriptor's padding.
 
     Raises:
-        ValueError: there is not one scalar for each axis.
+        ValueError: ``offsets`` does not have one scalar for each axis.
 
     Example:
         desc = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[BLOCK])
