@@ -328,15 +328,17 @@ def decoding_rivals(
     batch, _, heads, dims = q.shape
     key_heads, scale, found = k.shape[2], q.shape[-1] ** -0.5, {}
     queries, out = q[:, 0], torch.empty_like(q[:, 0])
+    # vLLM's server divides keys only where its kernel would have too few programs
+    undivided = 128 // key_heads
     unified = imported("vllm", "vllm.v1.attention.ops.triton_unified_attention")
     if unified is not None:
         starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda")
         parts = {
-            "seq_threshold_3D": 16,
+            "seq_threshold_3D": undivided,
             "num_par_softmax_segments": 16,
-            "softmax_segm_output": torch.empty(batch, heads, 16, dims, device="cuda"),
-            "softmax_segm_max": torch.empty(batch, heads, 16, device="cuda"),
-            "softmax_segm_expsum": torch.empty(batch, heads, 16, device="cuda"),
+            "softmax_segm_output": torch.empty(undivided, heads, 16, dims, device="cuda"),
+            "softmax_segm_max": torch.empty(undivided, heads, 16, device="cuda"),
+            "softmax_segm_expsum": torch.empty(undivided, heads, 16, device="cuda"),
         }
 
         def vllm() -> Any:
@@ -350,6 +352,26 @@ def decoding_rivals(
     return found | sglang_decoding(
         queries, k.view(-1, key_heads, dims), v.view(-1, key_heads, dims), table, length
     )
+
+
+def sglang_parts(batch: int, heads: int, key_heads: int, length: int) -> int:
+    """Return into how many parts SGLang's server divides the keys of equally long sequences.
+
+    It wants as many programs as there are SMs, times the logarithm of how many 64 keys there are.
+    A program has up to 16 heads that share keys. By default there are at most 8 parts, but of
+    latent heads as many as SMs.
+    """
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    wanted = int(processors * max(math.log2(length / 64), 1.0))
+    programs = batch * math.ceil(heads / min(max(heads // key_heads, 1), 16))
+    most = 8
+    if key_heads == 1:
+        most = max(most, min(_power_of_two(processors), _power_of_two(math.ceil(length / 32))))
+    return min(math.ceil(wanted / programs), most)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 def sglang_decoding(
@@ -368,17 +390,18 @@ def sglang_decoding(
     (batch, heads, dims), page = queries.shape, keys.shape[0] // table.numel()
     rows = (table.long()[:, :, None] * page + torch.arange(page, device="cuda")).flatten()
     starts = torch.arange(batch + 1, dtype=torch.int32, device="cuda") * length
-    splits = torch.full((batch,), 8, dtype=torch.int32, device="cuda")
+    parts = sglang_parts(batch, heads, keys.shape[1], length)
+    splits = torch.full((batch,), parts, dtype=torch.int32, device="cuda")
     out = torch.empty(batch, heads, values.shape[-1], device="cuda", dtype=queries.dtype)
-    parts_out = torch.empty(batch, heads, 8, values.shape[-1], device="cuda")
-    parts_lse = torch.empty(batch, heads, 8, device="cuda")
+    parts_out = torch.empty(batch, heads, parts, values.shape[-1], device="cuda")
+    parts_lse = torch.empty(batch, heads, parts, device="cuda")
     # later releases take scales of 8-bit caches
     accepted = inspect.signature(module.decode_attention_fwd).parameters
     scales = {name: 1.0 for name in ("k_scale", "v_scale") if name in accepted}
 
     def sglang() -> Any:
         module.decode_attention_fwd(
-            queries, keys, values, out, starts, rows, parts_out, parts_lse, splits, 8,
+            queries, keys, values, out, starts, rows, parts_out, parts_lse, splits, parts,
             dims**-0.5, **scales,
         )  # fmt: skip
         return out
