@@ -12,6 +12,7 @@ from tilewright_kernels.attention.scores import (
     LOG2_E,
     distance,
     first_block_row,
+    head_of,
     key_spans,
     load_block,
     recomputed_weights,
@@ -34,22 +35,19 @@ def row_products_kernel(
     """
     row, head, batch = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
     first, n_q = sequence(cu_q_ptr, batch, n_q)
-    if cu_q_ptr is None:
-        out_ptr += batch.to(tl.int64) * out_batch
-        dout_ptr += batch.to(tl.int64) * dout_batch
-    out_ptr += head.to(tl.int64) * out_head
-    dout_ptr += head.to(tl.int64) * dout_head
+    out_ptr = head_of(out_ptr, cu_q_ptr, batch, head, out_batch, out_head)
+    dout_ptr = head_of(dout_ptr, cu_q_ptr, batch, head, dout_batch, dout_head)
     out = load_block(out_ptr, first + row, out_row, first + n_q, M, D, PADDED).to(tl.float32)
     dout = load_block(dout_ptr, first + row, dout_row, first + n_q, M, D, PADDED).to(tl.float32)
     delta = tl.sum(out * dout, 1)
     rows = row + tl.arange(0, M)
     if dlse_ptr is not None:
-        at = dlse_ptr + batch.to(tl.int64) * dlse_batch + head.to(tl.int64) * dlse_head + first
+        at = head_of(dlse_ptr, None, batch, head, dlse_batch, dlse_head) + first
         delta -= tl.load(at + rows, mask=rows < n_q, other=0.0)
-    at = delta_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + first
+    at = head_of(delta_ptr, None, batch, head, lse_batch, lse_head) + first
     tl.store(at + rows, delta, mask=rows < n_q)
     if lse_blocks_ptr is not None:
-        at = lse_ptr + batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + first
+        at = head_of(lse_ptr, None, batch, head, lse_batch, lse_head) + first
         lse = tl.load(at + rows, mask=rows < n_q, other=float("inf"))
         at = first_block_row(first, batch, head, blocks_batch, blocks_head, M) + rows
         inside = rows < tl.cdiv(n_q, M) * M
@@ -131,17 +129,13 @@ def keys_gradient_kernel(
     k_first, n_k = sequence(cu_k_ptr, batch, n_k)
     if cu_k_ptr is None:
         q_end = n_q
-        q_ptr += batch.to(tl.int64) * q_batch
-        dout_ptr += batch.to(tl.int64) * dout_batch
-        k_ptr += batch.to(tl.int64) * k_batch
-        v_ptr += batch.to(tl.int64) * v_batch
-        dk_ptr += batch.to(tl.int64) * dk_batch
-        dv_ptr += batch.to(tl.int64) * dv_batch
     else:
         q_end = total_q
         tl.assume(q_first >= 0)
-    k_ptr += key_head.to(tl.int64) * k_head
-    v_ptr += key_head.to(tl.int64) * v_head
+    k_ptr = head_of(k_ptr, cu_k_ptr, batch, key_head, k_batch, k_head)
+    v_ptr = head_of(v_ptr, cu_k_ptr, batch, key_head, v_batch, v_head)
+    dk_ptr = head_of(dk_ptr, cu_k_ptr, batch, key_head, dk_batch, dk_head)
+    dv_ptr = head_of(dv_ptr, cu_k_ptr, batch, key_head, dv_batch, dv_head)
     columns = column + tl.arange(0, N)
     k = load_block(k_ptr, k_first + column, k_row, k_first + n_k, N, D, PADDED)
     v = load_block(v_ptr, k_first + column, v_row, k_first + n_k, N, D_V, PADDED_V)
@@ -154,9 +148,9 @@ def keys_gradient_kernel(
         if SLOPES:
             slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
         if bias_ptr is not None:
-            bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
-        queries = q_ptr + head.to(tl.int64) * q_head
-        cotangents = dout_ptr + head.to(tl.int64) * dout_head
+            bias = head_of(bias_ptr, None, batch, head, bias_batch, bias_head)
+        queries = head_of(q_ptr, cu_q_ptr, batch, head, q_batch, q_head)
+        cotangents = head_of(dout_ptr, cu_q_ptr, batch, head, dout_batch, dout_head)
         at = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + q_first
         if RIGHT:
             dk, dv = key_span(
@@ -181,8 +175,6 @@ def keys_gradient_kernel(
             )  # fmt: skip
     if not (SOFTCAP or SLOPES or bias_ptr is not None):
         dk = dk * scale
-    dk_ptr += key_head.to(tl.int64) * dk_head
-    dv_ptr += key_head.to(tl.int64) * dv_head
     store_block(dk_ptr, k_first + column, dk_row, k_first + n_k, dk, N, D, PADDED)
     store_block(dv_ptr, k_first + column, dv_row, k_first + n_k, dv, N, D_V, PADDED_V)
 
@@ -249,24 +241,20 @@ def queries_gradient_kernel(
     k_first, n_k = sequence(cu_k_ptr, batch, n_k)
     if cu_k_ptr is None:
         k_end = n_k
-        q_ptr += batch.to(tl.int64) * q_batch
-        dout_ptr += batch.to(tl.int64) * dout_batch
-        k_ptr += batch.to(tl.int64) * k_batch
-        v_ptr += batch.to(tl.int64) * v_batch
-        dq_ptr += batch.to(tl.int64) * dq_batch
     else:
         k_end = total_k
         tl.assume(k_first >= 0)
-    k_ptr += (head // GROUP).to(tl.int64) * k_head
-    v_ptr += (head // GROUP).to(tl.int64) * v_head
+    k_ptr = head_of(k_ptr, cu_k_ptr, batch, head // GROUP, k_batch, k_head)
+    v_ptr = head_of(v_ptr, cu_k_ptr, batch, head // GROUP, v_batch, v_head)
+    q_ptr = head_of(q_ptr, cu_q_ptr, batch, head, q_batch, q_head)
+    dout_ptr = head_of(dout_ptr, cu_q_ptr, batch, head, dout_batch, dout_head)
+    dq_ptr = head_of(dq_ptr, cu_q_ptr, batch, head, dq_batch, dq_head)
     rows = row + tl.arange(0, M)
     slope, bias = 0.0, bias_ptr
     if SLOPES:
         slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
     if bias_ptr is not None:
-        bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
-    q_ptr += head.to(tl.int64) * q_head
-    dout_ptr += head.to(tl.int64) * dout_head
+        bias = head_of(bias_ptr, None, batch, head, bias_batch, bias_head)
     q = load_block(q_ptr, q_first + row, q_row, q_first + n_q, M, D, PADDED)
     dout = load_block(dout_ptr, q_first + row, dout_row, q_first + n_q, M, D_V, PADDED_V)
     at = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head + q_first
@@ -302,5 +290,4 @@ def queries_gradient_kernel(
         tl.store(distances_ptr + at + rows, distances, mask=rows < n_q)
     if not (SOFTCAP or SLOPES or bias_ptr is not None):
         dq = dq * scale
-    dq_ptr += head.to(tl.int64) * dq_head
     store_block(dq_ptr, q_first + row, dq_row, q_first + n_q, dq, M, D, PADDED)

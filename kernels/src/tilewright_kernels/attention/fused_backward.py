@@ -12,6 +12,7 @@ import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     distance,
     first_block_row,
+    head_of,
     load_block,
     recomputed_weights,
     row_spans,
@@ -50,17 +51,13 @@ def fused_gradients_kernel(
     k_first, n_k = sequence(cu_k_ptr, batch, n_k)
     if cu_k_ptr is None:
         q_end = n_q
-        q_ptr += batch.to(tl.int64) * q_batch
-        dout_ptr += batch.to(tl.int64) * dout_batch
-        k_ptr += batch.to(tl.int64) * k_batch
-        v_ptr += batch.to(tl.int64) * v_batch
-        dk_ptr += batch.to(tl.int64) * dk_batch
-        dv_ptr += batch.to(tl.int64) * dv_batch
     else:
         q_end = total_q
         tl.assume(q_first >= 0)
-    k_ptr += key_head.to(tl.int64) * k_head
-    v_ptr += key_head.to(tl.int64) * v_head
+    k_ptr = head_of(k_ptr, cu_k_ptr, batch, key_head, k_batch, k_head)
+    v_ptr = head_of(v_ptr, cu_k_ptr, batch, key_head, v_batch, v_head)
+    dk_ptr = head_of(dk_ptr, cu_k_ptr, batch, key_head, dk_batch, dk_head)
+    dv_ptr = head_of(dv_ptr, cu_k_ptr, batch, key_head, dv_batch, dv_head)
     columns = column + tl.arange(0, N)
     k = load_block(k_ptr, k_first + column, k_row, k_first + n_k, N, D, PADDED)
     v = load_block(v_ptr, k_first + column, v_row, k_first + n_k, N, D_V, PADDED_V)
@@ -78,9 +75,9 @@ def fused_gradients_kernel(
         if SLOPES:
             slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
         if bias_ptr is not None:
-            bias = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
-        queries = q_ptr + head.to(tl.int64) * q_head
-        cotangents = dout_ptr + head.to(tl.int64) * dout_head
+            bias = head_of(bias_ptr, None, batch, head, bias_batch, bias_head)
+        queries = head_of(q_ptr, cu_q_ptr, batch, head, q_batch, q_head)
+        cotangents = head_of(dout_ptr, cu_q_ptr, batch, head, dout_batch, dout_head)
         begin = first_block_row(q_first, batch, head, blocks_batch, blocks_head, M)
         distances = tl.zeros([N], tl.float32)
         for start in tl.range(first, last, M, warp_specialize=True):
@@ -114,8 +111,6 @@ def fused_gradients_kernel(
             tl.store(distances_ptr + at + columns, distances, mask=columns < n_k)
     if not MODIFIED:
         dk = dk * scale
-    dk_ptr += key_head.to(tl.int64) * dk_head
-    dv_ptr += key_head.to(tl.int64) * dv_head
     store_block(dk_ptr, k_first + column, dk_row, k_first + n_k, dk, N, D, PADDED)
     store_block(dv_ptr, k_first + column, dv_row, k_first + n_k, dv, N, D_V, PADDED_V)
 
@@ -131,9 +126,7 @@ def scaled_sums_kernel(
     """
     row, head, batch = tl.program_id(0) * M, tl.program_id(1), tl.program_id(2)
     first, n_q = sequence(cu_q_ptr, batch, n_q)
-    if cu_q_ptr is None:
-        dq_ptr += batch.to(tl.int64) * dq_batch
     begin = first_block_row(first, batch, head, blocks_batch, blocks_head, M)
     sums = load_block(sums_ptr, begin + row, PADDED, begin + n_q, M, PADDED, PADDED)
-    dq_ptr += head.to(tl.int64) * dq_head
+    dq_ptr = head_of(dq_ptr, cu_q_ptr, batch, head, dq_batch, dq_head)
     store_block(dq_ptr, first + row, dq_row, first + n_q, sums * scale, M, D, PADDED)

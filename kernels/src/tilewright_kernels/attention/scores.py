@@ -46,6 +46,14 @@ def sequence(cu_seqlens_ptr, batch, length):
 
 
 @tw.jit
+def head_of(ptr, cu_seqlens_ptr, batch, head, stride_batch, stride_head):
+    """Return the address of a head, of a sequence in a batch or of all packed sequences."""
+    if cu_seqlens_ptr is None:
+        ptr += batch.to(tl.int64) * stride_batch
+    return ptr + head.to(tl.int64) * stride_head
+
+
+@tw.jit
 def first_block_row(first, batch, head, blocks_batch, blocks_head, M: tl.constexpr):
     """Return where the rows of a sequence are in an array of whole blocks of M rows.
 
