@@ -139,6 +139,41 @@ def test_what_an_ordered_store_writes_is_read_in_later_iterations_only(
     assert shape_of_barriers(module.kernel.body) == expected
 
 
+EXCHANGE = """
+#L0 = layout<32x128, registers [(0,1) (8,0) (0,8) (0,16) (0,32) (0,64)], lanes [(0,2) (0,4) (1,0) (2,0) (4,0)], warps [(16,0)]>
+#L1 = layout<32x128, registers [(0,1) (0,2) (0,4) (2,0) (4,0) (8,0)], lanes [(0,8) (0,16) (0,32) (0,64) (1,0)], warps [({0},0)]>
+kernel @k(%n: i32) attributes {{warps = 2}} {{
+  %zero = constant 0 : i32
+  %one = constant 1 : i32
+  %half = constant 0.5 : f16
+  %x = splat %half : tile<32x128xf16, #L0>
+  for %zero, %n, %one body(%i: i32) {{
+    {1}
+    yield
+  }}
+  return
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("row", "count", "expected"),
+    [(16, 1, "{C}"), (16, 2, "{|C|C}"), (1, 1, "{|C}"), (1, 2, "{|C|C}")],
+)
+def test_conversions_within_warps_wait_for_no_other_warp(
+    row: int, count: int, expected: str
+) -> None:
+    """Warps have scratch space of their own, which another conversion may share out differently."""
+    registers = "(0,1) (0,2) (0,4) (2,0) (4,0) (8,0)"
+    text = EXCHANGE.format(
+        row, "\n".join(f"%y{i} = simt.convert %x : tile<32x128xf16, #L1>" for i in range(count))
+    )
+    other = registers.replace("(2,0)", "(16,0)") if row == 1 else registers
+    module = read(text.replace(registers, other))
+    run_stages(module, EmulatedTarget(32), {"num_warps": 2}, ["allocate", "barriers"])
+    assert shape_of_barriers(module.kernel.body) == expected
+
+
 OBJECTS = """
 kernel @k(%n: i32) attributes {{warps = 2}} {{
   %zero = constant 0 : i32

@@ -130,6 +130,8 @@ class Interface:
             are created after layout assignment.
         check: verifies its layouts; None if there is nothing to verify.
         scratch: bytes of scratch space; None for none.
+        within_warps: whether each warp accesses only bytes of its own there, so that the warps need
+            not be synchronized; None for no.
         effects: its effects on slots; None for none.
         describe: lines about it for the report; None for none.
     """
@@ -138,5 +140,6 @@ class Interface:
     layout: LayoutRule | None = None
     check: LayoutCheck | None = None
     scratch: Scratch | None = None
+    within_warps: Callable[[Any, SimtTarget], bool] | None = None
     effects: Callable[[Any], SharedEffects] | None = None
     describe: Callable[[Reader, Any], list[str]] | None = None

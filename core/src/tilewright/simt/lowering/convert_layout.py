@@ -9,6 +9,7 @@ from tilewright.ir.core import Operation, Value
 from tilewright.ir.types import Type, element_type
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.dialect.attributes import layout_of
+from tilewright.simt.dialect.loop_carried import is_repeated
 from tilewright.simt.dialect.op_interface import Interface, Reader
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.layouts.linear_layout import LinearLayout, combine
@@ -214,11 +215,15 @@ def _move_through_shared(
                 lambda place=place: write(context, place, element, names),
             )
 
+    own = _is_within_warps(operation, context.target)
+    meet = context.warp_barrier if own else context.barrier
+    if own:  # lanes of a warp may still read what they last exchanged there
+        meet()
     for number in range(1 << plan.round_bits):
         if number:
-            context.barrier()
+            meet()
         when(context, writer, lambda number=number: write_round_of(number))
-        context.barrier()
+        meet()
         for place in reads:
             now = passing(place, number, read_round)
             if now is False:
@@ -234,6 +239,18 @@ def _scratch(operation: Operation, target: SimtTarget) -> int:
     (x,), (result,) = operation.operands, operation.results
     element = element_type(x.type)
     return scratch_bytes(plan_conversion(layout_of(x), layout_of(result), element, target), element)
+
+
+def _is_within_warps(operation: Operation, target: SimtTarget) -> bool:
+    """Return whether warps exchange elements by themselves.
+
+    Outside of loops they meet at a barrier, which takes fewer registers than running apart.
+    """
+    if not is_repeated(operation):
+        return False
+    (x,), (result,) = operation.operands, operation.results
+    plan = plan_conversion(layout_of(x), layout_of(result), element_type(x.type), target)
+    return isinstance(plan, SharedMove) and plan.within_warps
 
 
 def _describe(report: Reader, operation: Operation) -> list[str]:
@@ -263,5 +280,9 @@ def _describe(report: Reader, operation: Operation) -> list[str]:
 
 
 INTERFACES = register_interfaces(
-    {"simt.convert": Interface(lower_convert, scratch=_scratch, describe=_describe)}
+    {
+        "simt.convert": Interface(
+            lower_convert, scratch=_scratch, within_warps=_is_within_warps, describe=_describe
+        )
+    }
 )

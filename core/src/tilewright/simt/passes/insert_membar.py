@@ -136,6 +136,8 @@ class _Pending:
         hidden: ranges that threads wrote through the generic proxy and have not fenced yet.
         unfenced: ranges that threads read and that some bulk copy writes, each with the first
             barrier or arrival after the read, if there was one.
+        warps: scratch space of which each warp accessed bytes of its own, with the operations: the
+            same operation, executed again, needs no barrier.
     """
 
     reads: set[ByteRange] = field(default_factory=set)
@@ -147,6 +149,7 @@ class _Pending:
     hidden: set[ByteRange] = field(default_factory=set)
     unfenced: set[_Read] = field(default_factory=set)
     globals: set[_Global] = field(default_factory=set)
+    warps: set[tuple[ByteRange, Operation]] = field(default_factory=set)
 
     def copy(self) -> _Pending:
         made = _Pending()
@@ -160,13 +163,14 @@ class _Pending:
             mine |= theirs
         self.globals |= other.globals
         self.unfenced |= other.unfenced
+        self.warps |= other.warps
         return self._size() > before
 
     def replace(self, other: _Pending) -> None:
         self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden = (
             other._ranges()
         )
-        self.globals, self.unfenced = other.globals, other.unfenced
+        self.globals, self.unfenced, self.warps = other.globals, other.unfenced, other.warps
 
     def _ranges(self) -> tuple[set[ByteRange], ...]:
         return (
@@ -180,7 +184,8 @@ class _Pending:
         )
 
     def _size(self) -> int:
-        return len(self.globals) + len(self.unfenced) + sum(map(len, self._ranges()))
+        others = len(self.globals) + len(self.unfenced) + len(self.warps)
+        return others + sum(map(len, self._ranges()))
 
     def clear(self) -> None:
         """Drop the accesses that a barrier orders; unfenced accesses remain."""
@@ -188,6 +193,7 @@ class _Pending:
         self.writes.clear()
         self.later.clear()
         self.globals.clear()
+        self.warps.clear()
 
 
 class _Barriers:
@@ -385,6 +391,10 @@ class _Barriers:
             overlap([*reads, *matmuls, *stores, *checked, *scratch], pending.writes)
             or overlap(self._touched(operation, effects), pending.hidden)
             or overlap([*checked, *scratch], pending.reads)
+            or overlap(
+                [*reads, *matmuls, *stores, *checked, *scratch],
+                [one for one, other in pending.warps if other is not operation],
+            )
         )
         if shared or (
             bool(pending.globals)
@@ -410,7 +420,9 @@ class _Barriers:
         if not (isinstance(operation, InlineAsm) and not operation.inputs):
             pending.globals.update(accesses)
         self._hide([*writes, *scratch], pending)
-        if scratch:
+        if scratch and _is_within_warps(operation, self.target):
+            pending.warps |= {(one, operation) for one in scratch}
+        elif scratch:
             self._learned(operation, pending)
             pending.clear()
             pending.reads.update(scratch)
@@ -649,6 +661,16 @@ def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
         interface.effects(operation)
         if interface is not None and interface.effects is not None
         else SharedEffects()
+    )
+
+
+def _is_within_warps(operation: Operation, target: SimtTarget) -> bool:
+    """Return whether each warp accesses only its own bytes in an operation's scratch space."""
+    interface = interface_of(target, operation.name)
+    return (
+        interface is not None
+        and interface.within_warps is not None
+        and interface.within_warps(operation, target)
     )
 
 

@@ -163,10 +163,12 @@ class SharedMove:
     """A layout conversion through shared memory, in one or more rounds.
 
     The highest ``round_bits`` bits of an element's offset are the number of its round.
+    ``within_warps``: each warp reads what it has written itself.
     """
 
     shared: SharedLayout
     round_bits: int
+    within_warps: bool
 
     @property
     def round_elements(self) -> int:
@@ -246,7 +248,11 @@ def through_shared(
     """Plan a conversion through at most ``scratch`` bytes of shared memory at a time."""
     dimension = log2(math.prod(a.shape))
     round_bits = max(0, dimension + log2(size) - (scratch.bit_length() - 1))
-    return SharedMove(shared_between(a, b, size, max_access, banks, round_bits), round_bits)
+    shared = shared_between(a, b, size, max_access, banks, round_bits)
+    own = Basis((*a.registers, *a.lanes))
+    # in a later round a warp writes where another one wrote
+    is_apart = not round_bits and all(own.add(image) for image in a.warps)
+    return SharedMove(shared, round_bits, is_apart and within_warp(a, b) is not None)
 
 
 @functools.lru_cache(maxsize=4096)

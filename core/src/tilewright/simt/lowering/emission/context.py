@@ -246,6 +246,9 @@ class SimtContext:
     def barrier(self) -> None:
         self.target.threads.barrier(self.writer, self.threads)
 
+    def warp_barrier(self) -> None:
+        self.target.threads.warp_barrier(self.writer)
+
     # ---- shared memory
 
     def scratch(self, operation: Operation, offset: int = 0) -> str:
