@@ -248,8 +248,31 @@ def attention(
 
     Keys are read transposed, and rows past the end are masked off.
     """
-    head = tl.program_id(1)
-    rows, lanes = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, HEAD)
+    attention_tile(
+        tl.program_id(0), tl.program_id(1), q, k, v, out, n, q_head, k_head, scale, BM, BN, HEAD
+    )
+
+
+@device_function
+def persistent_attention(
+    q, k, v, out, n, q_head, k_head, scale, heads,
+    BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr,
+):  # fmt: skip
+    """Compute the same by programs that take several blocks of rows."""
+    blocks = tl.cdiv(n, BM)
+    for tile in range(tl.program_id(0), blocks * heads, tl.num_programs(0)):
+        attention_tile(
+            tile % blocks, tile // blocks, q, k, v, out, n, q_head, k_head, scale, BM, BN, HEAD
+        )
+
+
+@device_function
+def attention_tile(
+    block, head, q, k, v, out, n, q_head, k_head, scale,
+    BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr,
+):  # fmt: skip
+    """Compute a block of rows of a head."""
+    rows, lanes = block * BM + tl.arange(0, BM), tl.arange(0, HEAD)
     queries = tl.load(
         q + head * q_head + rows[:, None] * HEAD + lanes[None, :], mask=rows[:, None] < n, other=0.0
     )

@@ -59,8 +59,13 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
         len(operations(module, "simt.part")) == 2
         and len(operations(module, "simt.dot_start")) == 4 * loops
     )
-    # rings are shared; the queries are copied and not stored again
-    assert len(operations(module, "simt.buffer")) == 3 and not operations(module, "simt.store")
+    # rings are shared; the queries are copied and not stored again, by the producer, too
+    buffers = operations(module, "simt.buffer")
+    assert len(buffers) == 3 and not operations(module, "simt.store")
+    assert {buffer.results[0].type.count for buffer in buffers} == {2, stages}
+    producer = next(part for part in operations(module, "simt.part") if part.name_ == "load")
+    copies = operations(module, "simt.block_load_start")
+    assert all(producer in copy.ancestors() for copy in copies)
     check_in_flight(kernel_of(module))
     tokens = Tokens(kernel_of(module))
     waits = [

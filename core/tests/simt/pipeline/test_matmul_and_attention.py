@@ -403,6 +403,46 @@ def test_a_program_that_writes_to_what_it_loads_is_not_divided(writes: bool) -> 
     assert len(operations(module, "simt.part")) == (0 if writes else 2) and bool(told) == writes
 
 
+@device_function
+def by_table(
+    a, b, out, table, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WRITES: tl.constexpr
+):
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in tl.range(0, K, BK, warp_specialize=True):
+        place = tl.load(table + k // BK) * BK
+        total = tl.dot(a.load([0, place]), b.load([place, 0]), total)
+    if WRITES:
+        tl.store(table, 0)
+    tl.store(out + tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :], total)
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_producer_loads_the_numbers_of_pages(writes: bool, completion: str) -> None:
+    """It loads scalars of memory that the program does not write."""
+    a, b, out = matrices(BM, BN, 4 * BK)
+    table = np.array([2, 0, 2, 3, 1], np.int32)
+    signature = {
+        "a": f"tensordesc<fp32[{BM},{BK}]>",
+        "b": f"tensordesc<fp32[{BK},{BN}]>",
+        "out": "*fp32",
+        "table": "*i32",
+        "K": "i32",
+    }
+    module = build(by_table, signature, BM=BM, BN=BN, BK=BK, WRITES=writes)
+    places = (table[:, None] * BK + np.arange(BK)).flatten()
+    expected = a[:, places] @ b[places]
+    run_blocks(
+        module,
+        [EmulatedDescriptor(a), EmulatedDescriptor(b), out, table, len(places)],
+        (1, 1, 1),
+        completion,
+        3,
+    )
+    np.testing.assert_array_equal(out, expected)
+    assert len(operations(module, "simt.part")) == (0 if writes else 2)
+
+
 @pytest.mark.parametrize(("warps", "form"), [(64, "parts"), (128, "barrier")])
 def test_a_program_of_as_many_warps_as_there_are_is_not_divided(warps: int, form: str) -> None:
     module, target = matmul_module(by_blocks, blocks=True, PARTS=True), BulkTarget(8)

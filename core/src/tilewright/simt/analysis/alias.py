@@ -109,3 +109,25 @@ def _may_write(operation: Operation, roots: Collection[Value | None]) -> bool:
     return any(
         may_be_same(written, root) for written in reached(operation, Effect.WRITE) for root in roots
     )
+
+
+def written_arguments(function: Function) -> frozenset[Value] | None:
+    """Return the arguments through which a kernel writes.
+
+    None if it may write anywhere, or waits for what others write.
+    """
+    found: set[Value] = set()
+    for operation in function.walk():
+        if isinstance(operation, memory.ATOMICS) and any(
+            result.uses for result in operation.results
+        ):
+            return None
+        if isinstance(operation, memory.Load) and operation.volatile:
+            return None
+        if Effect.WRITE not in effects_of(operation) or operation.regions:
+            continue
+        bases = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
+        if not bases or None in bases:
+            return None
+        found.update(base for base in bases if base is not None)
+    return frozenset(found)

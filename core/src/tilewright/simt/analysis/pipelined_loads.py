@@ -28,9 +28,15 @@ from tilewright.simt.target.simt_target import SimtTarget
 
 
 def feeding_matmuls(
-    body: Region, matmuls: tuple[type[Operation], ...] = MULTIPLYING
+    body: Region,
+    matmuls: tuple[type[Operation], ...] = MULTIPLYING,
+    around: Region | None = None,
 ) -> list[Ahead]:
-    """Loads from which operands of ``matmuls`` are computed, in program order."""
+    """Loads from which operands of ``matmuls`` are computed, in program order.
+
+    They are those of the matmuls' body, or of a region around it.
+    """
+    regions = (body, body if around is None else around)
     reached: set[Operation] = set()
     work = [
         operand
@@ -40,13 +46,15 @@ def feeding_matmuls(
     ]
     while work:
         operation = work.pop().definition
-        if operation is None or operation.parent is not body or operation in reached:
+        if operation is None or operation.parent not in regions or operation in reached:
             continue
         reached.add(operation)
         if not isinstance(operation, Ahead) and operation.spec.pure and not operation.regions:
             work += operation.operands
     return [
-        operation for operation in body if isinstance(operation, Ahead) and operation in reached
+        operation
+        for operation in regions[-1]
+        if isinstance(operation, Ahead) and operation in reached
     ]
 
 

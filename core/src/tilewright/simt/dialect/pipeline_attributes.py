@@ -37,6 +37,9 @@ DEFERRED_WAIT: Final = "simt.deferred_wait"
 #: threads stage for it in each iteration alternates between two slots.
 ALTERNATES: Final = "simt.alternates"
 
+#: Of a load around warp-specialized loops: the number of slots that the producer fills for it.
+TILE_SLOTS: Final = "simt.tile_slots"
+
 EARLY, LATE, ALTERNATING = "early", "late", "alternating"
 
 #: Forms besides the ones named after the completion of copies: loads and arithmetic in

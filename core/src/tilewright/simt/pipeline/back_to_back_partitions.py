@@ -11,12 +11,10 @@ from __future__ import annotations
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Value
 from tilewright.simt.dialect.attributes import ACCUMULATOR_INDEX
-from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.buffers import SharedView
-from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import Halves, asynchronous_matmuls, late_half
 from tilewright.simt.pipeline.completion.tma_copies import SlotGroup
+from tilewright.simt.pipeline.slot_reads import ends_of_reads
 from tilewright.simt.pipeline.start_matmuls import start_and_wait
 from tilewright.simt.pipeline.tma_partitions import Consumer, Producer
 
@@ -108,7 +106,7 @@ class BackToBackConsumer(Consumer):
 
         Its readers come after the wait for it, which is late if all readers are.
         """
-        made, ends = place.definition, _ends(place)
+        made, ends = place.definition, ends_of_reads(place)
         assert made is not None
         order = {one: number for number, one in enumerate(self.loop.body)}
         last = max(ends, key=order.__getitem__)
@@ -119,19 +117,3 @@ class BackToBackConsumer(Consumer):
             late.add(arrival)
         if all(end in late for end in ends):
             late |= {made, waiting}
-
-
-def _ends(place: Value) -> list[Operation]:
-    """Return the operations after which a slot is not read any more."""
-    found: list[Operation] = []
-    work = [place]
-    while work:
-        for user in work.pop().uses:
-            if isinstance(user, SharedView):
-                work.append(user.results[0])
-            elif isinstance(user, DotStart):
-                token = user.results[1]
-                found += [waiting for waiting in token.uses if isinstance(waiting, Wait)]
-            else:
-                found.append(user)
-    return found

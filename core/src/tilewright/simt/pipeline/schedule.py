@@ -22,14 +22,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilewright.ir.core import Function, Operation, Value
+from tilewright.ir.core import Function, Value
 from tilewright.ir.ops.control import For
-from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
-from tilewright.ir.table import Effect
-from tilewright.simt.analysis.alias import is_address, reached, root_of, writer_in
+from tilewright.ir.ops.memory import Load
+from tilewright.simt.analysis.alias import is_address, root_of, writer_in
 from tilewright.simt.analysis.iteration_slices import Slice, slice_of
 from tilewright.simt.analysis.pipelined_loops import pipelined_loops, stages_of, streaming_loops
-from tilewright.simt.dialect.attributes import PROGRAMS, function_of, note, warps_of
+from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
 from tilewright.simt.dialect.pipeline_attributes import (
     BY,
     CHAIN,
@@ -48,7 +47,8 @@ from tilewright.simt.pipeline.occupancy import settle_chains
 from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
-from tilewright.simt.pipeline.warp_specialize import is_separable
+from tilewright.simt.pipeline.tile_operands import select_tile_operands
+from tilewright.simt.pipeline.warp_specialize import is_separable, writer_of
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
 
@@ -64,6 +64,7 @@ def schedule(function: Function, target: SimtTarget, options: Mapping[str, Any])
             else:
                 schedules[loop] = found
     settle_chains(function, schedules, target)
+    select_tile_operands(function, schedules, target)
     for loop, found in schedules.items():
         loop.attributes[SLOTS], loop.attributes[FORM] = found.slots, found.form
         if (kind := kinds().get(found.form)) is not None:
@@ -177,7 +178,7 @@ def _obstacle(loop: For, loads: Sequence[Ahead], target: SimtTarget) -> str | No
     """Return the reason why a loop cannot be warp-specialized, if there is one."""
     if not is_separable(loop):
         return "what it loads depends on what the program computes"
-    if (writer := _writer_of(loads)) is not None:
+    if (writer := writer_of(loads)) is not None:
         return f"{writer.name} at {writer.location} may change what it loads"
     specialization = required(target.warp_specialization, target, "warp specialization")
     warps, sizes = warps_of(loop), target.resources
@@ -195,28 +196,6 @@ def _asks_for_parts(loop: For, options: Mapping[str, Any]) -> bool:
     outer = [operation for operation in loop.ancestors() if isinstance(operation, For)]
     asked = any(one.warp_specialize for one in (loop, *outer)) or any(one.flatten for one in outer)
     return asked or bool(options.get("warp_specialize"))
-
-
-def _writer_of(loads: Sequence[Ahead]) -> Operation | None:
-    """Return an operation of the program that may write to the tensors of TMA loads, if any.
-
-    A producer warp's loads are not ordered with it.
-    """
-    descriptors = [load.descriptor for load in loads if isinstance(load, DescriptorLoad)]
-    roots = {root_of(descriptor) for descriptor in descriptors}
-    made = any(isinstance(descriptor.definition, MakeDescriptor) for descriptor in descriptors)
-
-    def changes(written: Value | None) -> bool:
-        return written in roots or (made and (written is None or None in roots))
-
-    return next(
-        (
-            operation
-            for operation in function_of(loads[0]).walk()
-            if any(map(changes, reached(operation, Effect.WRITE)))
-        ),
-        None,
-    )
 
 
 def _is_register_chain(loop: For, target: SimtTarget) -> bool:

@@ -11,7 +11,8 @@ from tilewright.simt.analysis.register_pressure import hot_peak_words_in
 from tilewright.simt.analysis.shared_views import View, views_of
 from tilewright.simt.dialect.attributes import part_of
 from tilewright.simt.dialect.ops import buffers as ops
-from tilewright.simt.dialect.ops.dot import Multiplication
+from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.dot import DotStart, Multiplication
 from tilewright.simt.dialect.pipeline_attributes import Ahead, shared_layout
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.pipeline.pipelined_loop import PipelinedLoop, redirect
@@ -137,3 +138,19 @@ def _view(loop: PipelinedLoop, builder: Builder, slot: Value, view: View, load: 
         if slot.type is type_
         else loop.create(builder, "simt.view", [slot], result=type_).results[0]
     )
+
+
+def ends_of_reads(place: Value) -> list[Operation]:
+    """Return the operations after which a slot is not read any more."""
+    found: list[Operation] = []
+    work = [place]
+    while work:
+        for user in work.pop().uses:
+            if isinstance(user, ops.SharedView):
+                work.append(user.results[0])
+            elif isinstance(user, DotStart):
+                token = user.results[1]
+                found += [waiting for waiting in token.uses if isinstance(waiting, Wait)]
+            else:
+                found.append(user)
+    return found

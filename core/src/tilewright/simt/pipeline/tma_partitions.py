@@ -39,6 +39,7 @@ from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_lay
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.pipeline.completion.tma_copies import SlotGroup, TmaCopies
 from tilewright.simt.pipeline.modulo_expander import ModuloExpander
+from tilewright.simt.pipeline.tile_operands import expand_tile_operands
 from tilewright.simt.pipeline.warp_specialize import LOAD, MATH, divide
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -160,6 +161,7 @@ def expand_partitions(
         for loader, reader in zip(loaders.values(), readers.values(), strict=True):
             loader.follow(reader)
         _start_loads(bodies[LOAD], loaders, first)
+    expand_tile_operands(bodies[LOAD], bodies[MATH], before, target)
 
 
 def _thread(body: Region, loops: Mapping[For, _InPartition], inits: Sequence[Value]) -> None:

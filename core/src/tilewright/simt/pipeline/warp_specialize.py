@@ -10,19 +10,21 @@ schedule, the producer has the one that issues copies, and the consumer the othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.ir.core import Function, Operation, Region, Value
 from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.control import For, If, While
+from tilewright.ir.ops.memory import DescriptorLoad, Load, MakeDescriptor
 from tilewright.ir.table import Effect
 from tilewright.ir.types import TileType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import effects_of
+from tilewright.simt.analysis.alias import reached, root_of, written_arguments
 from tilewright.simt.dialect.attributes import PROGRAMS, WARPS, function_of
 from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.pipeline_attributes import selected
+from tilewright.simt.dialect.pipeline_attributes import Ahead, selected
 from tilewright.simt.target.simt_target import SimtTarget, required
 
 LOAD, MATH = "load", "math"
@@ -31,14 +33,24 @@ LOAD, MATH = "load", "math"
 def is_separable(loop: For) -> bool:
     """Return whether a producer can compute a loop's loads and trip count from scalars alone.
 
-    The computation must not depend on anything that the program loads or writes.
+    The computation must not depend on anything that the program writes, and on loads of scalars
+    alone, such as of the numbers of pages.
     """
-    function = function_of(loop)
-    around = [loop, *loop.ancestors()]
+    operands = [operand for load in selected(loop) for operand in load.operands]
+    return is_issuable(operands, [loop, *loop.ancestors()])
+
+
+def is_issuable(operands: Iterable[Value], around: Sequence[Operation]) -> bool:
+    """Return whether a producer can compute operands of loads, and the control flow around them.
+
+    See :func:`is_separable`.
+    """
+    function = function_of(around[0])
+    written = written_arguments(function)
     if any(_has_effect(operation) and _decides(operation, around) for operation in function.walk()):
         return False
     carried = all_carried(function)
-    work = [operand for load in selected(loop) for operand in load.operands]
+    work = list(operands)
     for operation in around:
         if not isinstance(operation, For | If):
             return False
@@ -61,13 +73,38 @@ def is_separable(loop: For) -> bool:
                 *one.operation.operands[: 3 if isinstance(one.operation, For) else 1],
             ]
         elif isinstance(owner, Operation):
-            if not owner.spec.pure or owner.regions:
+            if isinstance(owner, Load):
+                if written is None or owner.volatile or root_of(owner.pointer) in (None, *written):
+                    return False
+            elif not owner.spec.pure or owner.regions:
                 return False
             work += owner.operands
         elif isinstance(owner.owner, Operation):  # a loop's counter
             assert isinstance(owner.owner, For)
             work += [owner.owner.lower, owner.owner.upper, owner.owner.step]
     return True
+
+
+def writer_of(loads: Sequence[Ahead]) -> Operation | None:
+    """Return an operation of the program that may write to the tensors of TMA loads, if any.
+
+    A producer warp's loads are not ordered with it.
+    """
+    descriptors = [load.descriptor for load in loads if isinstance(load, DescriptorLoad)]
+    roots = {root_of(descriptor) for descriptor in descriptors}
+    made = any(isinstance(descriptor.definition, MakeDescriptor) for descriptor in descriptors)
+
+    def changes(written: Value | None) -> bool:
+        return written in roots or (made and (written is None or None in roots))
+
+    return next(
+        (
+            operation
+            for operation in function_of(loads[0]).walk()
+            if any(map(changes, reached(operation, Effect.WRITE)))
+        ),
+        None,
+    )
 
 
 def _has_effect(operation: Operation) -> bool:

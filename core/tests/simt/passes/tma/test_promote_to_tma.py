@@ -15,6 +15,7 @@ from pointer_kernels import (
     kernel_module,
     matrix,
     part_of_the_sum,
+    persistent_attention,
     switched,
 )
 
@@ -174,8 +175,12 @@ def test_from_before_the_matrix_and_from_the_middle_of_the_sum(first: int) -> No
 @pytest.mark.each_value
 @pytest.mark.parametrize("completion", MODES)
 @pytest.mark.parametrize("n", [8, 21])
-def test_attention(n: int, completion: str) -> None:
-    """What is read beyond the keys is zero, and no score."""
+@pytest.mark.parametrize("is_persistent", [False, True])
+def test_attention(n: int, completion: str, is_persistent: bool) -> None:
+    """What is read beyond the keys is zero, and no score.
+
+    Persistent programs copy their queries by TMA, too, in a loop around that over keys.
+    """
     head, heads = 8, 2
     rng = np.random.default_rng(n)
     q, k, v = (rng.standard_normal((heads, n, head)).astype(np.float16) for _ in range(3))
@@ -185,13 +190,16 @@ def test_attention(n: int, completion: str) -> None:
         stored[:, :n] = given
     types = dict.fromkeys("qkv", "*fp16") | {"out": "*fp32", "scale": "fp32"}
     module = kernel_module(
-        attention, types, {"BM": 16, "BN": 8, "HEAD": head}, ("q", "k", "v", "q_head", "k_head")
+        persistent_attention if is_persistent else attention,
+        types,
+        {"BM": 16, "BN": 8, "HEAD": head},
+        ("q", "k", "v", "q_head", "k_head"),
     )
     arguments = [queries, keys, values, out, n, (n + 1) * head, (n + 1) * head, 0.25]
     emulator.run(
         module,
-        arguments,
-        (-(-n // 16), heads, 1),
+        [*arguments, *([heads] if is_persistent else [])],
+        (2, 1, 1) if is_persistent else (-(-n // 16), heads, 1),
         target=BulkTarget(8, raises=16, completion=completion),
         num_warps=2,
         num_stages=2,
@@ -201,4 +209,5 @@ def test_attention(n: int, completion: str) -> None:
     np.testing.assert_allclose(out[:, :n], expected, atol=2e-3)
     assert (out[:, n:] == 77).all()
     found = [operation for operation in kernel_of(module).walk() if operation.name == "simt.tensor"]
-    assert [str(operation.results[0].type) for operation in found] == ["desc<1x8x8xf16>"] * 2
+    blocks = ["desc<1x8x8xf16>"] * 2 + ["desc<1x16x8xf16>"] * is_persistent
+    assert [str(operation.results[0].type) for operation in found] == blocks

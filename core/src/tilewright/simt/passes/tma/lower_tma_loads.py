@@ -102,7 +102,7 @@ def _write_load(
         (phase,) = values
         builder = Builder.at(place)
         slot = _start_load(builder, place, full, number, phase, target)
-        _read(builder, place, slot, target)
+        read_slot(builder, place, slot, target)
         flipped: Value = builder.xor(phase, builder.constant(value=True, result=I1))
         place.erase()
         return [flipped]
@@ -155,7 +155,7 @@ def _start_load(
     return slot
 
 
-def _read(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
+def read_slot(builder: Builder, load: _Load, slot: Value, target: SimtTarget) -> None:
     """Replace the result of a load in its users.
 
     Matmuls in the load's region, or nested in it, read the slot itself if their plan can; all other

@@ -23,11 +23,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Function, Module, Operation, Region, Value
+from tilewright.ir.core import Module, Operation, Region, Value
 from tilewright.ir.ops.control import LOOPS, For
 from tilewright.ir.ops.linear import Dot
-from tilewright.ir.ops.memory import ATOMICS, Load, MakeDescriptor
-from tilewright.ir.table import Effect
+from tilewright.ir.ops.memory import Load, MakeDescriptor
 from tilewright.ir.types import (
     I32,
     I64,
@@ -44,10 +43,9 @@ from tilewright.passes.analysis.polynomials import Polynomial
 from tilewright.passes.canonicalize import canonicalize
 from tilewright.passes.cse import cse
 from tilewright.passes.dce import dce
-from tilewright.passes.effects import effects_of
 from tilewright.passes.licm import licm
 from tilewright.simt.analysis.access_causes import ARGUMENTS_REMEDY, Sources, of_polynomial
-from tilewright.simt.analysis.alias import is_address, root_of, writer_in
+from tilewright.simt.analysis.alias import writer_in, written_arguments
 from tilewright.simt.analysis.pipelined_loads import feeding_matmuls, is_copyable
 from tilewright.simt.analysis.pipelined_loops import stages_of
 from tilewright.simt.analysis.tensor_accesses import (
@@ -78,10 +76,12 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
     if not loops and not made:
         return
     affine = Affine(function)
-    written = _written(function)
+    written = written_arguments(function)
     raised: list[tuple[Load, AccessedTensor]] = []
     for loop in loops:
         raised += _raised_in(loop, target, affine, written)
+    changed = [loop for loop in loops if any(load.parent is loop.body for load, _ in raised)]
+    raised += _raised_around(changed, target, affine, written)
     writer = _Writer(affine)
     for load, tensor in raised:
         writer.write(load, tensor)
@@ -184,6 +184,27 @@ def _is_separable(place: Polynomial, affine: Affine) -> bool:
     return True
 
 
+def _raised_around(
+    loops: Sequence[For], target: SimtTarget, affine: Affine, written: frozenset[Value] | None
+) -> list[tuple[Load, AccessedTensor]]:
+    """The loads in loops around some, from which operands of their matmuls are computed.
+
+    A producer warp can issue them for the next iteration of the loop around.
+    """
+    found: dict[Load, AccessedTensor] = {}
+    for loop in loops:
+        for outer in loop.ancestors():
+            if not isinstance(outer, For):
+                continue
+            for load in feeding_matmuls(loop.body, _DOT, outer.body):
+                if isinstance(load, Load) and load not in found:
+                    try:
+                        found[load] = _raised(load, target, affine, written)
+                    except NotRaisedError as why:
+                        note(outer, f"{load.name} at {load.location} is no TMA copy: {why}")
+    return list(found.items())
+
+
 def _raised(
     load: Load, target: SimtTarget, affine: Affine, written: frozenset[Value] | None
 ) -> AccessedTensor:
@@ -227,24 +248,6 @@ def _descriptor(tensor: AccessedTensor) -> DescriptorType | None:
         if len(tensor.axes) <= 5
         else None
     )
-
-
-def _written(function: Function) -> frozenset[Value] | None:
-    """The arguments through which a kernel writes; None where it may write anywhere, or waits for
-    what others write."""
-    found: set[Value] = set()
-    for operation in function.walk():
-        if isinstance(operation, ATOMICS) and any(result.uses for result in operation.results):
-            return None
-        if isinstance(operation, Load) and operation.volatile:
-            return None
-        if Effect.WRITE not in effects_of(operation) or operation.regions:
-            continue
-        bases = [root_of(operand) for operand in operation.operands if is_address(operand.type)]
-        if not bases or None in bases:
-            return None
-        found.update(base for base in bases if base is not None)
-    return frozenset(found)
 
 
 # ---- writing
