@@ -34,11 +34,17 @@ def span(
     step,
     BN: tl.constexpr,
     MASKED: tl.constexpr,
+    BACKWARDS: tl.constexpr = False,
 ):
-    for start in tl.range(first, last, step):
+    """With BACKWARDS, the last block of keys comes first, and is masked alone."""
+    for place in tl.range(first, last, step):
+        start = last - BN - place if BACKWARDS else place
         scores = tl.dot(queries, k.load([start, 0]).T)
         if MASKED:
-            scores = tl.where(rows[:, None] >= (start + tl.arange(0, BN))[None, :], scores, -1e6)
+            seen = rows[:, None] >= (start + tl.arange(0, BN))[None, :]
+            if BACKWARDS:
+                seen = seen | (place > 0)
+            scores = tl.where(seen, scores, -1e6)
         higher = tl.maximum(highest, tl.max(scores, axis=1))
         weights = tl.exp2(scores - higher[:, None])
         kept = tl.exp2(highest - higher)
@@ -71,7 +77,11 @@ def causal_attention(
             tl.zeros([BM], dtype=tl.float32),
         )
         acc = tl.zeros([BM, HEAD], dtype=tl.float32)
-        if CAUSAL:
+        if CAUSAL == "backwards":
+            acc, total, highest = span(
+                acc, total, highest, queries, k, v, rows, 0, row + BM, step, BN, True, True
+            )
+        elif CAUSAL:
             acc, total, highest = span(
                 acc, total, highest, queries, k, v, rows, 0, row, step, BN, False
             )
@@ -108,16 +118,16 @@ def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: t
     tl.store(dv + columns[:, None] * HEAD + dims[None, :], value_gradient)
 
 
-def attention_module(causal: bool) -> Module:
+def attention_module(causal: bool | str, keys: int = BN) -> Module:
     blocks = {
         "q": f"tensordesc<fp32[{BM},{HEAD}]>",
-        **dict.fromkeys("kv", f"tensordesc<fp32[{BN},{HEAD}]>"),
+        **dict.fromkeys("kv", f"tensordesc<fp32[{keys},{HEAD}]>"),
     }
     return build(
         causal_attention,
         {**blocks, "out": "*fp32", "n": "i32", "step": "i32", "tiles": "i32"},
         BM=BM,
-        BN=BN,
+        BN=keys,
         HEAD=HEAD,
         CAUSAL=causal,
     )

@@ -14,6 +14,7 @@ import pytest
 from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients
 from matmul_kernels import BM, BN, build, operations
 
+from tilewright.ir.ops.control import If
 from tilewright.simt import emulator
 from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
@@ -75,6 +76,30 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
     ]
     in_flight = [dict(tokens.pending(wait))["matmuls"] for wait in waits]
     assert in_flight == [0, 1, 0, 0] * loops
+
+
+@pytest.mark.parametrize("completion", MODES)
+def test_a_mask_of_the_first_iteration_is_in_the_prologue_alone(completion: str) -> None:
+    n = 4 * BM
+    q, k, v = np.random.default_rng(1).standard_normal((3, n, HEAD)).astype(np.float32)
+    out = np.full_like(q, np.nan)
+    module = attention_module("backwards", BM)
+    emulator.run(
+        module,
+        [*map(EmulatedDescriptor, (q, k, v)), out, n, BM, n // BM],
+        (3, 1, 1),
+        num_warps=2,
+        target=BulkTarget(8, rows=True),
+        num_stages=2,
+        completion=completion,
+        seed=2,
+    )
+    np.testing.assert_allclose(out, exp2_attention(q, k, v, True), rtol=1e-5, atol=1e-6)
+    assert len(operations(module, "simt.dot_start")) == 4
+    (cause,) = (
+        one for one in operations(module, "cmp") if one.predicate == "gt" and one.a is one.b
+    )
+    assert cause.parent is not None and isinstance(cause.parent.owner, If)
 
 
 # every two of the three values meet

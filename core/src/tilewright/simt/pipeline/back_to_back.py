@@ -15,6 +15,9 @@ the late half of this one:
             wait for the late matmuls; the rest of the late half
         late half of the last iteration
 
+Comparisons of the counter with its lower bound are constant in each part: masks of the first
+iteration alone, such as that on the diagonal, take no instructions in the loop.
+
 While threads compute ``f``, the late matmuls run. Values that cross from one half to the other are
 loop-carried, except those that are cheap to recompute where they are read.
 """
@@ -28,12 +31,13 @@ from typing import Final
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.arithmetic import Arange, Constant
+from tilewright.ir.ops.arithmetic import Arange, Cmp, Constant
 from tilewright.ir.ops.control import For
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Splat
-from tilewright.ir.types import IntType
+from tilewright.ir.types import I1, IntType
 from tilewright.passes.clone import clone_operation
 from tilewright.passes.effects import clobbers_memory
+from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.buffers import SharedLoad, SharedView, Slot
 from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
@@ -339,13 +343,20 @@ class _Interleaved:
             **dict(zip(olds[: len(early)], made, strict=False)),
         }
         behind = dict(zip(olds[len(early) :], made[len(early) :], strict=True))
+        known = {
+            operation: truth
+            for operation in (*self.early[0], *self.early[1])
+            if (truth := self._after_first(operation)) is not None
+        }
+        for operation, truth in known.items():
+            ahead[operation.results[0]] = inner.constant(value=truth, result=I1)
         for operations, mapping in (
             (self.early[0], ahead),
             (self.late[0], behind),
             (self.early[1], ahead),
             (self.late[1], behind),
         ):
-            self._write(inner, operations, mapping)
+            self._write(inner, [one for one in operations if one not in known], mapping)
         yielded = [
             ahead.get(self.last.operands[index], self.last.operands[index]) for index in early
         ]
@@ -366,6 +377,16 @@ class _Interleaved:
             new.name, new.layout = old.name, old.layout
         self._early_results = dict(zip(early, operation.results, strict=False))
         return dict(zip(olds[len(early) :], operation.results[len(early) :], strict=True))
+
+    def _after_first(self, operation: Operation) -> bool | None:
+        """Return the truth of a comparison of counter and lower bound after the first iteration."""
+        counter, lower = self.body.arguments[0], self.loop.lower
+        if not isinstance(operation, Cmp) or operation.a is not counter:
+            return None
+        bound = constant_of(lower)
+        if operation.b is not lower and (bound is None or constant_of(operation.b) != bound):
+            return None
+        return operation.predicate in ("gt", "ge", "ne")
 
     def _final(self, builder: Builder, behind: dict[Value, Value]) -> list[Value]:
         """Write the late half of the last iteration; return the loop's results."""
