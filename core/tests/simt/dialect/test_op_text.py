@@ -377,12 +377,16 @@ CASES: dict[str, tuple[str, list[tuple[str, str]]]] = {
         "%r = simt.rank : i32",
         [("%r = simt.rank : i64", "has results (i64), by its rule (i32)")],
     ),
+    "simt.uniform": (
+        "%r = simt.uniform %i : i32",
+        [("%r = simt.uniform %k : i32", "x must be i32")],
+    ),
     "simt.arrive": (
         "simt.arrive %barriers, %k {at_all = true}",
         [("simt.arrive %i, %i", "barriers must be barriers, not i32")],
     ),
     "simt.await": (
-        "simt.await %barriers, %i, %c, condition=%c {alone = true}",
+        "simt.await %barriers, %i, %c, condition=%c {alone = true, stores = true}",
         [("simt.await %barriers, %i, %i", "phase must be i1, not i32")],
     ),
     "simt.dot": (

@@ -14,7 +14,7 @@ import pytest
 from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients
 from matmul_kernels import BM, BN, build, operations
 
-from tilewright.ir.ops.control import If
+from tilewright.ir.ops.control import For, If
 from tilewright.simt import emulator
 from tilewright.simt.analysis.async_hazards import check_in_flight
 from tilewright.simt.compile import kernel_of
@@ -67,6 +67,10 @@ def test_attention(causal: bool, stages: int, completion: str, blocks: int) -> N
     producer = next(part for part in operations(module, "simt.part") if part.name_ == "load")
     copies = operations(module, "simt.block_load_start")
     assert all(producer in copy.ancestors() for copy in copies)
+    # warps stay out of step: slots are uniform, and stores of a tile wait at an mbarrier
+    assert len(operations(module, "simt.uniform")) == loops
+    assert sum(one.stores for one in operations(module, "simt.await")) == 1
+    assert not any(isinstance(one.parent.owner, For) for one in operations(module, "barrier"))
     check_in_flight(kernel_of(module))
     tokens = Tokens(kernel_of(module))
     waits = [

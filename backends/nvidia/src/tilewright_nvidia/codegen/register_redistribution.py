@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright.simt.target.capabilities.warp_specialization import WarpSpecialization
+from tilewright_nvidia.codegen.cross_lane import shuffle
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import kernel_state
 
@@ -29,6 +30,10 @@ class PtxWarpSpecialization(WarpSpecialization):
 
     def registers(self, warps: Mapping[str, int], programs: int = 1) -> Mapping[str, int]:
         return divided_registers(warps, programs) if self._redistributes else {}
+
+    def uniform(self, w: FunctionWriter, value: str) -> str:
+        # what a lane broadcasts goes on in uniform registers, where wgmma reads its descriptors
+        return shuffle(w, value, "0")
 
     def set_registers(self, w: FunctionWriter, count: int) -> None:
         state = kernel_state(w)

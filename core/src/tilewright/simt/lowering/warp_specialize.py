@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.simt.dialect.op_interface import Interface
-from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
+from tilewright.simt.dialect.ops.warp_specialize import Part, Partition, Uniform
 from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.thread_hierarchy import Threads
@@ -39,10 +39,22 @@ def lower_partition(context: SimtContext, operation: Partition) -> None:
     context.barrier()
 
 
+def lower_uniform(context: SimtContext, operation: Uniform) -> None:
+    specialization = required(
+        context.target.warp_specialization, context.target, "warp specialization"
+    )
+    (value,) = context.registers[operation.x]
+    context.bind(operation.results[0], [specialization.uniform(context.writer, value)])
+
+
 def _nowhere(context: SimtContext, operation: Part) -> None:
     raise AssertionError("a part is written by its partition")
 
 
 INTERFACES = register_interfaces(
-    {"simt.partition": Interface(lower_partition), "simt.part": Interface(_nowhere)}
+    {
+        "simt.partition": Interface(lower_partition),
+        "simt.part": Interface(_nowhere),
+        "simt.uniform": Interface(lower_uniform),
+    }
 )

@@ -79,7 +79,7 @@ from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried,
 from tilewright.simt.dialect.op_interface import SharedEffects
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
-from tilewright.simt.dialect.ops.mbarrier import Arrive, Barriers, Publish
+from tilewright.simt.dialect.ops.mbarrier import Arrive, Await, Barriers, Publish
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition, Phase
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
@@ -373,6 +373,9 @@ class _Barriers:
         if isinstance(operation, Wait):
             self._wait(operation, pending)
             return
+        if isinstance(operation, Await) and operation.stores:
+            loop = next(operation.ancestors())
+            pending.globals = {one for one in pending.globals if one.loop is not loop}
         effects = _effects(operation, self.target)
         reads, writes, copies, matmuls = (
             self.ranges.of_slots(part)

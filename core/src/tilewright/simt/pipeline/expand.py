@@ -6,10 +6,13 @@ from tilewright.ir.core import Function
 from tilewright.ir.ops.control import For
 from tilewright.passes.dce import dce_function
 from tilewright.simt.dialect.pipeline_attributes import CHAIN, FORM, PARTS
-from tilewright.simt.pipeline.back_to_back_partitions import BackToBackConsumer, BackToBackProducer
 from tilewright.simt.pipeline.modulo_expander import ModuloExpander, kinds
+from tilewright.simt.pipeline.partitions.back_to_back_partitions import (
+    BackToBackConsumer,
+    BackToBackProducer,
+)
+from tilewright.simt.pipeline.partitions.tma_partitions import Consumer, Producer, expand_partitions
 from tilewright.simt.pipeline.start_matmuls import start_matmuls
-from tilewright.simt.pipeline.tma_partitions import Consumer, Producer, expand_partitions
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: The producer's and the consumer's copies of each warp-specialized form.

@@ -21,11 +21,11 @@ from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
 from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, PARTS, selected
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls
 from tilewright.simt.pipeline.completion.tma_copies import block_bytes
+from tilewright.simt.pipeline.partitions.tma_partitions import rings_of
+from tilewright.simt.pipeline.partitions.warp_specialize import LOAD, MATH
 from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
-from tilewright.simt.pipeline.tma_partitions import rings_of
-from tilewright.simt.pipeline.warp_specialize import LOAD, MATH
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
 

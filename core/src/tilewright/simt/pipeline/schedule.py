@@ -44,11 +44,11 @@ from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain, late_half
 from tilewright.simt.pipeline.modulo_expander import kinds
 from tilewright.simt.pipeline.occupancy import settle_chains
+from tilewright.simt.pipeline.partitions.tile_operands import select_tile_operands
+from tilewright.simt.pipeline.partitions.warp_specialize import is_separable, writer_of
 from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
 from tilewright.simt.pipeline.shared_memory_budget import fitting_slots, slot_bytes
 from tilewright.simt.pipeline.start_matmuls import held_by
-from tilewright.simt.pipeline.tile_operands import select_tile_operands
-from tilewright.simt.pipeline.warp_specialize import is_separable, writer_of
 from tilewright.simt.target.copy_mechanism import BARRIER
 from tilewright.simt.target.simt_target import SimtTarget, required
 

@@ -111,6 +111,11 @@ class Await(OnBarrier):
         "only the warp that starts TMA copies waits, because no other warp depends on the phase",
         False,
     )
+    stores = TypedAttribute[bool](
+        "all warps arrived at the end of the previous iteration of the loop around: what they "
+        "stored to global memory before is ordered before what follows",
+        False,
+    )
 
 
 @OPS.operation(

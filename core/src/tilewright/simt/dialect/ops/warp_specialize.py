@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Operation
-from tilewright.ir.declare import Declarations, NamedRegion, TypedAttribute
+from tilewright.ir.declare import Declarations, NamedRegion, SingleOperand, TypedAttribute
 from tilewright.ir.ops.rules import nothing
 from tilewright.ir.table import Effect, RuleError, Shape
 from tilewright.ir.types import I32, TileType, Type
@@ -45,6 +45,23 @@ OPS = Declarations()
 @OPS.operation("simt.rank", "the rank of this CTA in its cluster, from 0 on", _rank)
 class Rank(Operation):
     __slots__ = ()
+
+
+def _uniform(shape: Shape) -> list[Type]:
+    if shape.type("x") is not I32:
+        raise RuleError(f"x must be {I32}, not {shape.type('x')}")
+    return [I32]
+
+
+@OPS.operation(
+    "simt.uniform",
+    "x, which is the same in all lanes of a warp, where the code generator cannot tell",
+    _uniform,
+)
+class Uniform(Operation):
+    __slots__ = ()
+
+    x = SingleOperand()
 
 
 @OPS.operation(

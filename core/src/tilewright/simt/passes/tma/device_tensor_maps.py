@@ -16,7 +16,7 @@ Each ``make_descriptor`` has a fixed place in that memory. A loop overwrites it 
 and after the end other programs may reuse it: by then, no copy in flight may still read the
 previous one. Loads with an immediate wait, and loops that wait for all of their copies, leave none
 in flight. A partition that only issues copies waits for them
-(:mod:`tilewright.simt.pipeline.warp_specialize`), and so does a program that stores
+(:mod:`tilewright.simt.pipeline.partitions.warp_specialize`), and so does a program that stores
 (:mod:`.lower_tma_stores`).
 """
 

@@ -17,9 +17,9 @@ So a warp waits for others only where it starts copies. The parity of the phases
 index wraps around. In a cluster, each CTA copies a part of a tile that all CTAs need, and
 multicasts it to all: then a slot is empty once the warps of all CTAs have released it.
 
-In warp-specialized partitions (:mod:`tilewright.simt.pipeline.warp_specialize`) the producer's loop
-has the lines that issue copies, with prefetch distance 0: it waits for a slot, and runs ahead of
-the consumer as far as slots are empty. The consumer's loop has the other lines.
+In warp-specialized partitions (:mod:`tilewright.simt.pipeline.partitions.warp_specialize`) the
+producer's loop has the lines that issue copies, with prefetch distance 0: it waits for a slot, and
+runs ahead of the consumer as far as slots are empty. The consumer's loop has the other lines.
 
 Where the matmul is asynchronous and only adds to an accumulator, its wait is deferred by one
 iteration, and its slot is released and filled again after that. Where its accumulator is in tensor

@@ -25,5 +25,9 @@ class WarpSpecialization:
         """
         return {}
 
+    def uniform(self, w: FunctionWriter, value: str) -> str:
+        """Return an i32 that is the same in all lanes of a warp, in a form that shows it."""
+        return value
+
     def set_registers(self, w: FunctionWriter, count: int) -> None:
         """Set the register count of a thread in the partition that begins, where supported."""

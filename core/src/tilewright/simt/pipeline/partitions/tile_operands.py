@@ -39,10 +39,10 @@ from tilewright.simt.passes.allocate_shared import scratch_of
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.passes.tma.lower_tma_loads import read_slot
 from tilewright.simt.pipeline.completion.tma_copies import block_bytes
+from tilewright.simt.pipeline.partitions.warp_specialize import is_issuable, writer_of
 from tilewright.simt.pipeline.pipelined_loop import LoopSchedule
 from tilewright.simt.pipeline.shared_memory_budget import scratch_beside, slot_bytes
 from tilewright.simt.pipeline.slot_reads import ends_of_reads
-from tilewright.simt.pipeline.warp_specialize import is_issuable, writer_of
 from tilewright.simt.target.simt_target import SimtTarget
 from tilewright.simt.target.tma_mechanism import block_buffer, block_mechanism, create
 
@@ -95,10 +95,12 @@ def _is_issued_ahead(load: DescriptorLoad, loops: Collection[For], target: SimtT
     if not isinstance(outer, For) or isinstance(load.descriptor.definition, MakeDescriptor):
         return False
     matmuls = [matmul for _, matmul, _ in matmuls_of(load.results[0])]
-    around = [matmul.parent.owner if matmul.parent is not None else None for matmul in matmuls]
+    around = [next(matmul.ancestors(), None) for matmul in matmuls]
     return (
         bool(matmuls)
-        and all(loop in loops and outer in loop.ancestors() for loop in around if loop is not None)
+        and all(
+            isinstance(loop, For) and loop in loops and outer in loop.ancestors() for loop in around
+        )
         and is_issuable(load.operands, [outer, *outer.ancestors()])
         and writer_of([load]) is None
         and wished_layout(load, block_mechanism(load, target), target) is not None

@@ -32,6 +32,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.control import For
 from tilewright.ir.types import I1, I32
+from tilewright.passes.rewriter import constant_of
 from tilewright.simt.dialect.attributes import WHOLE, function_of
 from tilewright.simt.dialect.loop_carried import is_repeated, terminator
 from tilewright.simt.dialect.ops.warp_specialize import Part
@@ -39,8 +40,9 @@ from tilewright.simt.dialect.pipeline_attributes import BY, selected, shared_lay
 from tilewright.simt.passes.ssa_repair import thread_values
 from tilewright.simt.pipeline.completion.tma_copies import SlotGroup, TmaCopies
 from tilewright.simt.pipeline.modulo_expander import ModuloExpander
-from tilewright.simt.pipeline.tile_operands import expand_tile_operands
-from tilewright.simt.pipeline.warp_specialize import LOAD, MATH, divide
+from tilewright.simt.pipeline.partitions.order_stores import order_stores
+from tilewright.simt.pipeline.partitions.tile_operands import expand_tile_operands
+from tilewright.simt.pipeline.partitions.warp_specialize import LOAD, MATH, divide
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -91,7 +93,11 @@ class Consumer(_InPartition):
 
     def continue_from(self, values: Sequence[Value]) -> Sequence[Value]:
         self.parity = values[-1]
-        return super().continue_from(values)
+        slot, *rest = values
+        if constant_of(slot) is None:
+            # from an outer loop: descriptors of slots are computed once for a warp, not by lanes
+            slot = self.loop.create(self.loop.before, "simt.uniform", [slot]).results[0]
+        return super().continue_from([slot, *rest])
 
     def write_iteration(self, top: Builder) -> None:
         (group,) = self.groups
@@ -145,6 +151,9 @@ def expand_partitions(
     kinds: dict[tuple[object, ...], list[int]] = {}
     for number, loop in enumerate(loops):
         kinds.setdefault(rings_of(loop), []).append(number)
+    around = list(
+        dict.fromkeys(one for loop in loops for one in loop.ancestors() if isinstance(one, For))
+    )
     copies, bodies = divide(loops, target)
     before = Builder.at(next(iter(function.body)))
     first = [before.constant(value=0, result=I32), before.constant(value=False, result=I1)]
@@ -162,6 +171,7 @@ def expand_partitions(
             loader.follow(reader)
         _start_loads(bodies[LOAD], loaders, first)
     expand_tile_operands(bodies[LOAD], bodies[MATH], before, target)
+    order_stores(bodies[MATH], around, before)
 
 
 def _thread(body: Region, loops: Mapping[For, _InPartition], inits: Sequence[Value]) -> None:

@@ -14,9 +14,9 @@ from tilewright.simt.dialect.attributes import ACCUMULATOR_INDEX
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
 from tilewright.simt.pipeline.back_to_back import Halves, asynchronous_matmuls, late_half
 from tilewright.simt.pipeline.completion.tma_copies import SlotGroup
+from tilewright.simt.pipeline.partitions.tma_partitions import Consumer, Producer
 from tilewright.simt.pipeline.slot_reads import ends_of_reads
 from tilewright.simt.pipeline.start_matmuls import start_and_wait
-from tilewright.simt.pipeline.tma_partitions import Consumer, Producer
 
 
 class BackToBackProducer(Producer):

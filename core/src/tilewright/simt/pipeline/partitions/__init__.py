@@ -1,0 +1,1 @@
+"""Warp specialization: the producer and the consumer partition of a function, and their loops."""
