@@ -14,8 +14,10 @@ import tilewright as tw
 import tilewright_kernels as tk
 from tilewright.testing import exact_mode
 from tilewright_kernels.attention import operations
-from tilewright_kernels.attention.blocks import AttentionBlocks
+from tilewright_kernels.attention.blocks import AttentionBlocks, forward_programs
 from tilewright_kernels.attention.operations import ATTENTION, ATTENTION_BACKWARD, ATTENTION_LSE
+from tilewright_kernels.operations.devices import Device
+from tilewright_kernels.operations.prepared_calls import PreparedCalls
 
 #: batch, rows, rows of k, heads, heads of k, dims, dims of v -> settings
 CASES = [
@@ -295,9 +297,41 @@ def test_what_does_not_fit_is_refused(change, message):
         tk.attention(**{**given, **change})
 
 
-def test_the_forward_kernel_compiles_for_a_gpu():
-    q, k, v = (each.astype(np.float16) for each in arrays((1, 256, 256, 2, 1, 64, 64)).values())
-    check_architectures(ATTENTION, q, k, v, scale=0.1, right=0, architectures=("sm_90a",))
+@pytest.mark.parametrize(
+    "tiles, n_k, causal, persistent",
+    [
+        (2048, 2048, True, True),
+        (2048, 2048, False, True),
+        (2048, 8192, True, True),
+        (2048, 8192, False, False),  # what else there is is small beside 64 blocks of keys
+        (4096, 32768, True, False),
+        (2 * 140, 2048, True, False),  # 140 pairs take as long as 264
+    ],
+)
+def test_programs_are_persistent_where_that_pays(tiles, n_k, causal, persistent):
+    hopper = Device("hopper", 132)
+    found = forward_programs(tiles, n_k, AttentionBlocks(128, 128, 8, 2), 128, 2, causal, hopper)
+    assert found == (132 if persistent else 0)
+
+
+@pytest.mark.parametrize("shape", [(2, 100, 100, 2, 1, 16, 16), (3, 64, 90, 4, 2, 16, 8)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("programs", [1, 3, 7, 100])
+def test_persistent_programs_compute_every_block(monkeypatch, shape, causal, programs):
+    monkeypatch.setattr(operations, "forward_programs", lambda *_: programs)
+    PreparedCalls.forget()
+    given = {name: each.astype(np.float32) for name, each in arrays(shape).items()}
+    out = np.full((*given["q"].shape[:3], shape[-1]), np.nan, np.float32)
+    tk.attention(**given, causal=causal, out=out)
+    exact = {name: each.astype(np.float64) for name, each in given.items()}
+    expected = tk.attention_reference(**exact, causal=causal)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 256, 2, 64), (8, 2048, 16, 128)])
+def test_the_forward_kernel_compiles_for_a_gpu(shape):
+    q = np.zeros(shape, np.float16)
+    check_architectures(ATTENTION, q, q, q, scale=0.1, right=0, architectures=("sm_90a",))
 
 
 @pytest.mark.full

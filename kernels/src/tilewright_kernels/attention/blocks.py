@@ -37,6 +37,11 @@ class AttentionBlocks:
         }
 
 
+#: What a block of rows takes besides its keys, in blocks of keys, alone and persistently: an H200
+#: had 3.1 alone.
+_BESIDE_KEYS = (3.0, 1.5)
+
+
 def padded_head(dims: int) -> int:
     """Return the extent of tiles that hold heads of ``dims`` elements."""
     return max(int(tw.next_power_of_2(dims)), 16)
@@ -67,6 +72,26 @@ def forward_blocks(
         return AttentionBlocks(_fitting(n_q, 128 if dims <= 128 else 64, 16), 32, 4, 1)
     m = _fitting(n_q, 128 if dims <= 128 else 64, 16)
     return AttentionBlocks(m, min(m, 64 if dims <= 64 else 32), 4, 3 if dims <= 64 else 2)
+
+
+def forward_programs(
+    tiles: int, n_k: int, blocks: AttentionBlocks, dims: int, itemsize: int, is_causal: bool,
+    device: Device,
+) -> int:  # fmt: skip
+    """Return the number of persistent programs for ``tiles`` blocks of rows, 0 for one a block.
+
+    They pay where a processor has room for one program, and a block of rows has few blocks of
+    keys: the next one's first keys and queries arrive while results are stored. Causal ones take
+    two at a time, and wait for those with one more; single programs start where one has ended.
+    """
+    keys = n_k / blocks.n / (2 if is_causal else 1)
+    if device.family != "hopper" or itemsize > 2 or not 64 < dims <= 128 or keys > 32:
+        return 0
+    each = 2 if is_causal else 1
+    rounds = tw.cdiv(tw.cdiv(tiles, each), device.processors)
+    alone = tiles / device.processors if is_causal else rounds
+    is_faster = rounds * each * (keys + _BESIDE_KEYS[1]) < alone * (keys + _BESIDE_KEYS[0])
+    return device.processors if is_faster else 0
 
 
 def fuses_gradients(dims: int, itemsize: int, device: Device) -> bool:

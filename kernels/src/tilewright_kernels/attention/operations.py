@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from tilewright_kernels.attention.bias_gradients import (
 from tilewright_kernels.attention.blocks import (
     bias_blocks,
     forward_blocks,
+    forward_programs,
     fused_blocks,
     fuses_gradients,
     key_blocks,
@@ -100,15 +102,22 @@ def _launch(
     )
     constants = _constants(e, left, right, softcap)
     dims = max(constants["PADDED"], constants["PADDED_V"])
-    blocks = forward_blocks(e.n_q, e.n_k, dims, q.dtype.itemsize, right >= 0, device_of(q))
+    device = device_of(q)
+    blocks = forward_blocks(e.n_q, e.n_k, dims, q.dtype.itemsize, right >= 0, device)
+    grid = (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch)
+    programs = 0
+    if not e.is_packed:
+        programs = forward_programs(
+            math.prod(grid), e.n_k, blocks, dims, q.dtype.itemsize, right >= 0, device
+        )
     run(
         attention_forward_kernel,
-        (tw.cdiv(e.n_q, blocks.m), e.heads, e.batch),
+        (min(programs, math.prod(grid)),) if programs else grid,
         q, k, v, out, lse, sinks, alibi_slopes, bias, cu_seqlens_q, cu_seqlens_k,
         *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(out),
         *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias),
-        e.n_q, e.n_k, e.total_k, scale, softcap, left, right,
-        EVEN=not e.is_packed and e.n_k % blocks.n == 0, MASK=mask,
+        e.n_q, e.n_k, e.total_k, scale, softcap, left, right, e.heads, e.batch,
+        EVEN=not e.is_packed and e.n_k % blocks.n == 0, MASK=mask, PROGRAMS=programs,
         **constants, **blocks.constants,
     )  # fmt: skip
 
