@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,25 +28,7 @@ from tilewright_kernels.sequence.delta_rule_kernels import (
     wy_gradient_kernel,
     wy_kernel,
 )
-
-
-def _steps_by_formula(
-    q: Any, k: Any, v: Any, g: Any, beta: Any, scale: float, state: Any, seq_idx: Any
-) -> tuple[list[Any], Any]:
-    """Return the rows of sequences, each of (batch, heads, dims), and the last state."""
-    xp = array_api_compat.array_namespace(q)
-    group, rows = v.shape[2] // k.shape[2], []
-    for step in range(v.shape[1]):
-        if seq_idx is not None and step:
-            is_same = seq_idx[:, step] == seq_idx[:, step - 1]
-            state = xp.where(is_same[:, None, None, None], state, 0 * state)
-        query, key = (xp.repeat(each[:, step], group, axis=1) for each in (q, k))
-        state = state * xp.exp(g[:, step])[..., None, None]
-        recalled = xp.sum(state * key[..., None], axis=2)
-        u = (v[:, step] - recalled) * beta[:, step, :, None]
-        state = state + key[..., None] * u[:, :, None, :]
-        rows.append(xp.sum(state * query[..., None], axis=2) * scale)
-    return rows, state
+from tilewright_kernels.sequence.reference_scan import scan_by_formula
 
 
 def gated_delta_rule_reference(
@@ -68,31 +49,21 @@ def gated_delta_rule_reference(
     scale = k.shape[3] ** -0.5 if scale is None else scale
     if use_qk_l2norm:
         q, k = l2_norm_reference(q), l2_norm_reference(k)
-    if initial_state is None:
-        count = v.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        initial_state = xp.zeros(
-            (count, v.shape[2], k.shape[3], v.shape[3]),
-            dtype=v.dtype,
-            device=array_api_compat.device(v),
-        )
-    if cu_seqlens is None:
-        parts = [(slice(None), slice(None))]
-    else:
-        bounds = [int(each) for each in cu_seqlens]
-        parts = [
-            (slice(first, end), slice(number, number + 1))
-            for number, (first, end) in enumerate(itertools.pairwise(bounds))
-        ]
-    rows, states = [], []
-    for steps, sequence in parts:
-        found, state = _steps_by_formula(
-            q[:, steps], k[:, steps], v[:, steps], g[:, steps], beta[:, steps], scale,
-            initial_state[sequence], seq_idx,
-        )  # fmt: skip
-        rows += found
-        states.append(state)
+    group = v.shape[2] // k.shape[2]
+
+    def step(state: Any, v: Any, q: Any, k: Any, g: Any, beta: Any) -> tuple[Any, Any]:
+        query, key = (xp.repeat(each, group, axis=1)[..., None] for each in (q, k))
+        state = state * xp.exp(g)[..., None, None]
+        u = (v - xp.sum(state * key, axis=2)) * beta[..., None]
+        state = state + key * u[:, :, None, :]
+        return xp.sum(state * query, axis=2) * scale, state
+
+    state_shape = (v.shape[2], k.shape[3], v.shape[3])
+    rows, states = scan_by_formula(
+        step, (v, q, k, g, beta), initial_state, state_shape, cu_seqlens, seq_idx
+    )
     out = xp.stack(rows, axis=1) if rows else v * 0
-    return (out, xp.concat(states, axis=0)) if output_final_state else out
+    return (out, states) if output_final_state else out
 
 
 def _shapes(

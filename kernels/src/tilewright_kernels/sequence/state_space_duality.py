@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,23 +22,7 @@ from tilewright_kernels.sequence.chunk_launches import (
     launch_value_gradients,
     recurrence_of,
 )
-
-
-def _reference_sequence(
-    x: Any, dt: Any, A: Any, B: Any, C: Any, state: Any, seq_idx: Any
-) -> tuple[list[Any], Any]:
-    """Return the rows of sequences, each of (batch, heads, dims), and the last state."""
-    xp = array_api_compat.array_namespace(x)
-    group, rows = x.shape[2] // B.shape[2], []
-    for step in range(x.shape[1]):
-        if seq_idx is not None and step:
-            is_same = seq_idx[:, step] == seq_idx[:, step - 1]
-            state = xp.where(is_same[:, None, None, None], state, 0 * state)
-        b, c = (xp.repeat(each[:, step], group, axis=1) for each in (B, C))
-        added = (dt[:, step, :, None] * x[:, step])[..., None] * b[:, :, None, :]
-        state = xp.exp(dt[:, step] * A)[..., None, None] * state + added
-        rows.append(xp.sum(state * c[:, :, None, :], axis=-1))
-    return rows, state
+from tilewright_kernels.sequence.reference_scan import scan_by_formula
 
 
 def ssd_reference(
@@ -66,33 +49,22 @@ def ssd_reference(
     if dt_softplus:
         dt = xp.log1p(xp.exp(-xp.abs(dt))) + (dt + xp.abs(dt)) / 2
     dt = xp.maximum(xp.minimum(dt, xp.full_like(dt, dt_max)), xp.full_like(dt, dt_min))
-    if initial_states is None:
-        count = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        initial_states = xp.zeros(
-            (count, *x.shape[2:], B.shape[3]), dtype=x.dtype, device=array_api_compat.device(x)
-        )
-    if cu_seqlens is None:
-        parts = [(slice(None), slice(None))]
-    else:
-        bounds = [int(each) for each in cu_seqlens]
-        parts = [
-            (slice(first, end), slice(number, number + 1))
-            for number, (first, end) in enumerate(itertools.pairwise(bounds))
-        ]
-    rows, states = [], []
-    for steps, sequence in parts:
-        found, state = _reference_sequence(
-            x[:, steps], dt[:, steps], A, B[:, steps], C[:, steps], initial_states[sequence],
-            seq_idx,
-        )  # fmt: skip
-        rows += found
-        states.append(state)
+    group = x.shape[2] // B.shape[2]
+
+    def step(state: Any, x: Any, dt: Any, b: Any, c: Any) -> tuple[Any, Any]:
+        b, c = (xp.repeat(each, group, axis=1)[:, :, None, :] for each in (b, c))
+        state = xp.exp(dt * A)[..., None, None] * state + (dt[..., None] * x)[..., None] * b
+        return xp.sum(state * c, axis=-1), state
+
+    rows, states = scan_by_formula(
+        step, (x, dt, B, C), initial_states, (*x.shape[2:], B.shape[3]), cu_seqlens, seq_idx
+    )
     y = xp.stack(rows, axis=1) if rows else x * 0
     if D is not None:
         y = y + x * (D if len(D.shape) == 2 else D[:, None])
     if z is not None:
         y = y * z / (1 + xp.exp(-z))
-    return (y, xp.concat(states, axis=0)) if return_final_states else y
+    return (y, states) if return_final_states else y
 
 
 def _shapes(
