@@ -91,6 +91,37 @@ FIGURES = {
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
+    "autotuning": Figure(
+        "Memory traffic of the row sums by the width of a row, for 128 MB of float32",
+        *("columns", "bytes_moved"),
+        tuple(
+            (f"ROWS={rows}, BLOCK={block}", "", f"ROWS={rows}, BLOCK={block}")
+            for rows in (1, 4)
+            for block in (256, 1024)
+        ),
+    ),
+    "grouped_gemm": Figure(
+        "Rate of 8192 rows in groups of different lengths, by the number of groups",
+        *("groups", "operations"),
+        (
+            ("Tilewright", "", "this page"),
+            ("Tilewright", "tk.grouped_matmul", "tk.grouped_matmul"),
+            ("Tilewright", "torch._grouped_mm", "torch._grouped_mm"),
+            ("Tilewright", "a launch for each group", "PyTorch, a launch for each group"),
+        ),
+    ),
+    "quantized_weights": Figure(
+        "Rate of a matmul by 4-bit weights of 8192 x 8192, by the number of rows of x",
+        *("rows", "operations"),
+        (
+            ("blocks of 16 x 32 x 128", "", "this page, 16 rows a block"),
+            ("blocks of 64 x 128 x 64", "", "this page, 64 rows a block"),
+            ("blocks of 16 x 32 x 128", "tk.quantized_matmul", "tk.quantized_matmul"),
+            ("blocks of 64 x 128 x 64", "tk.quantized_matmul", "tk.quantized_matmul"),
+            ("blocks of 16 x 32 x 128", "PyTorch, 16-bit weights", "PyTorch, 16-bit weights"),
+            ("blocks of 64 x 128 x 64", "PyTorch, 16-bit weights", "PyTorch, 16-bit weights"),
+        ),
+    ),
 }
 
 
