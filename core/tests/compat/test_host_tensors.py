@@ -1,5 +1,9 @@
 """The GPU that programs see on a machine without one."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,3 +23,35 @@ def test_no_two_answers_are_one_function():
             torch.cuda.manual_seed,
         ]
     assert len(set(answers)) == len(answers)
+
+
+PROGRAM = """
+import sys
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def double(x_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offsets, tl.load(x_ptr + offsets) * 2)
+
+x = torch.ones(16, device="cuda")
+double[(1,)](x, BLOCK=16)
+print(x.tolist() == [2] * 16, x.device, torch.cuda.is_available(), sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("how", [["double.py"], ["-m", "double"], ["-c", PROGRAM]])
+def test_a_program_runs_with_tensors_on_the_host(how, tmp_path):
+    (tmp_path / "double.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "tilewright.compat.triton", "--host-tensors", *how]
+    found = subprocess.run(
+        [*command, "a", "--host-tensors"],  # the second is the program's
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "TILEWRIGHT_BACKEND"},
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert found.stdout == "True cpu True ['a', '--host-tensors']\n", found.stderr

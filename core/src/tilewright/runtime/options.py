@@ -56,7 +56,7 @@ def resolve(
     options = dict(known)
     for name, value in (*defaults.items(), *given.items()):
         if name not in known:
-            raise _refuse(backend, kernel, name, parameters)
+            raise refusal(backend, kernel, name, parameters)
         options[name] = (
             getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
         )
@@ -92,17 +92,21 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-def _refuse(backend: Backend, kernel: str, name: str, parameters: Iterable[str]) -> Exception:
+def refusal(
+    backend: Backend, kernel: str, name: str, parameters: Iterable[str], also: Iterable[str] = ()
+) -> LaunchError:
+    """Return the error for a keyword that is no option; ``also`` are options beside the backend's.
+
+    ``parameters`` are those of the kernel, which the keyword may have meant.
+    """
     if name in RESERVED:
         return ReservedOptionError(f"{name}= is not an option of a launch: {RESERVED[name]}")
+    options = sorted({*backend.manifest.options, *also})
     message = (
         f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} "
-        f"and no option of backend {backend.name!r} (options: "
-        f"{', '.join(sorted(backend.manifest.options))})"
+        f"and no option of backend {backend.name!r} (options: {', '.join(options)})"
     )
-    return UnknownOptionError(
-        with_help(message, similar(name, (*backend.manifest.options, *parameters)))
-    )
+    return UnknownOptionError(with_help(message, similar(name, (*options, *parameters))))
 
 
 def known_options() -> frozenset[str]:

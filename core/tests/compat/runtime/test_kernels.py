@@ -7,6 +7,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from tilewright.errors import UnknownOptionError
 from tilewright.testing.threads import side_by_side
 
 torch = pytest.importorskip("torch")
@@ -245,7 +246,9 @@ def test_unknown_options_and_those_of_other_hardware_are_refused():
     with pytest.raises(KeyError, match="Keyword argument nonsense was specified but unrecognised"):
         run_scale(nonsense=1)
     with pytest.raises(
-        KeyError, match="Keyword argument waves_per_eu was specified but unrecognised"
+        UnknownOptionError,
+        match=r"^Keyword argument waves_per_eu was specified but unrecognised: .* \(options: "
+        r"allowed_dot_input_precisions, .*num_threads",
     ):
         run_scale(waves_per_eu=2)
     with pytest.raises(AssertionError):

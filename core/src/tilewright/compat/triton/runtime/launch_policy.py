@@ -41,7 +41,7 @@ from tilewright.runtime.launch.jit import JITFunction
 from tilewright.runtime.launch.launch_plan import Plan
 from tilewright.runtime.launch.launch_policy import JitFunctionInfo, LaunchPolicy
 from tilewright.runtime.launch.positional_launch import Converter
-from tilewright.runtime.options import option_key
+from tilewright.runtime.options import option_key, refusal
 
 
 class TritonPolicy(LaunchPolicy):
@@ -77,7 +77,7 @@ class TritonPolicy(LaunchPolicy):
 
         Raises:
             AssertionError: ``num_warps`` is no power of two.
-            KeyError: an option is unknown for the backend.
+            UnknownOptionError: an option is unknown for the backend.
             ValueError: tensors lie where the kernel cannot reach them.
             BackendError: the backend has no code for ``knobs.runtime.override_arch``.
         """
@@ -123,10 +123,7 @@ class TritonPolicy(LaunchPolicy):
         known = names_of(selected.target.kind)
         for name in kept:
             if name not in known:
-                raise KeyError(
-                    f"Keyword argument {name} was specified but unrecognised: it is no option of "
-                    f"backend {backend.name!r}"
-                )
+                raise refusal(backend, kernel.__name__, name, kernel.arg_names, known & _KEPT)
         chosen = {
             **selected.specialization.options,
             **_other_than_default(kept, triton_options(backend, selected.target, {}).__dict__),
