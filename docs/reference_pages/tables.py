@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from reference_pages import docstrings
+from tilewright import debug
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.passes.math.math_library import MATH
@@ -252,7 +253,10 @@ def _host_index() -> str:
     for name in names().values():
         if name.page == f"host/{name.last}":
             text += f"| [`tw.{name.last}`]({name.last}.md) | {summary(name)} |\n"
-    return text + "\n[Testing](testing.md) · [Names of the module triton](triton.md)\n"
+    return text + (
+        "\n[Debugging functions](debug.md) · [Testing](testing.md) · "
+        "[Names of the module triton](triton.md)\n"
+    )
 
 
 def _host() -> str:
@@ -266,6 +270,29 @@ def _host() -> str:
                 f"| `{key}` | {value} |\n" for key, value in doc.parameters.items()
             )
     return text
+
+
+def _debug() -> str:
+    text = "# Debugging functions\n\n`tilewright.debug`: see [Debugging](../../debugging.md).\n"
+    for name in ("watch", "bisect", *sorted(set(debug.__all__) - {"watch", "bisect"})):
+        found = getattr(debug, name)
+        doc = docstrings.parse(found)
+        shown = "" if isinstance(found, type) else _plain_signature(found)
+        text += f"\n## {name}\n\n`tw.debug.{name}{shown}`: {doc.summary}\n\n{doc.description}\n\n"
+        for title, entries in (("name", doc.parameters), ("error", doc.raises)):
+            if entries:
+                text += f"| {title} | meaning |\n|---|---|\n" + "".join(
+                    f"| `{key}` | {value} |\n" for key, value in entries.items()
+                )
+                text += "\n"
+    return text
+
+
+def _plain_signature(function: Callable[..., Any]) -> str:
+    """Return a function's parameters without their types."""
+    found = inspect.signature(function)
+    plain = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=found.empty))
 
 
 def _triton() -> str:
@@ -470,6 +497,7 @@ PAGES: dict[str, Callable[[], str]] = {
         "language/extra.md", "Functions of one maker's targets", _EXTRA
     ),
     "host/index.md": _host_index,
+    "host/debug.md": _debug,
     "host/testing.md": _host,
     "host/triton.md": _triton,
 }

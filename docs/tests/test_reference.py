@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright import debug
 from tilewright.language.definitions.callable import JitCallable
 from tilewright_conformance.api_coverage.public_names import Name, names, resolve
 
@@ -147,6 +148,16 @@ def test_functions_of_the_host_name_their_parameters(name: Name) -> None:
     assert set(unnamed) <= {"fn=None", "**options"}, (
         unnamed
     )  # `jit` is used bare or with the options it lists
+
+
+def test_the_debugging_page_has_the_options_of_each_function() -> None:
+    text = PAGES["host/debug.md"]
+    assert "`tw.debug.watch(kernel)`" in text
+    assert "`tw.debug.bisect(kernel, *, exact=False)`" in text and "| `exact` |" in text
+    for name in debug.__all__:
+        assert f"\n## {name}\n" in text
+        for attribute in getattr(getattr(debug, name), "__dataclass_fields__", ()):
+            assert re.search(rf"\| `(\w+, )*{attribute}(, \w+)*` \|", text), (name, attribute)
 
 
 @pytest.mark.parametrize("name", OWN, ids=lambda name: name.full)
