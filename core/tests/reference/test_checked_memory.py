@@ -105,9 +105,11 @@ def test_accesses_outside_the_argument(what, kernels):
         and found.argument == "x"
         and found.count == 2
     )
-    assert "kernel.py:12:4 in kernel: out-of-bounds:" in str(
-        found
-    ) and "at byte 120 of 120 bytes; program (3, 0, 0), lane 6 (and 1 more)" in str(found)
+    assert (
+        "kernel.py:12:4 in kernel: out-of-bounds:" in str(found)
+        and "bytes 120 to 123, but its last is 119; program (3, 0, 0), lane 6 (and 1 more lane)"
+        in str(found)
+    )
 
 
 def test_running_over_into_a_neighbouring_argument_is_found(kernels):
@@ -153,6 +155,23 @@ def test_before_the_start_and_through_loops_and_branches(kernels):
         and found.program == (2, 0, 0)
         and "4 bytes before its first of 12 bytes" in found.message
     )
+
+
+@pytest.mark.parametrize(
+    ("count", "at", "said"),
+    [
+        (3, 3, "bytes 12 to 15, but its last is 11; program (0, 0, 0) (and 3 more programs)"),
+        (0, 0, "load outside argument x: it is empty; program"),
+    ],
+)
+def test_messages_say_where_an_argument_ends(count, at, said, kernels):
+    def body(b, x):
+        b.line(5)
+        b.load(b.addptr(x, b.const(at)))
+
+    argument = kernels.ints(8)[:count]
+    found = kernels.only(kernels.check(body, [P32], [argument], names=["x"]), "out-of-bounds", 5)
+    assert said in str(found)
 
 
 @pytest.mark.parametrize("form", ["if", "select"])

@@ -40,7 +40,7 @@ def test_stores_to_what_another_argument_is_read_for_are_reported(dst, src):
         "in move: overlapping-arguments: store through dst: what is written is accessed "
         "through src too"
     ) in said
-    assert "(and 12 more)" in said
+    assert "(and 12 more lanes)" in said
     assert not findings(move, x[dst], x[src], checked=CheckedOptions(overlaps=False))
 
 

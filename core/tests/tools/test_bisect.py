@@ -53,7 +53,10 @@ def test_right_compilations(backend: str) -> None:
     result, _ = found(backend=backend)
     assert result.culprit is None and not result.options
     assert [step.name for step in result.steps][-1] == backend
-    assert result.conclusion() == "every step of sums preserves its results"
+    assert result.conclusion() == (
+        "every step of sums preserves its results: if they are wrong, the fault is in the kernel "
+        "or its arguments; try checked mode"
+    )
 
 
 def test_names_the_wrong_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +66,40 @@ def test_names_the_wrong_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.culprit is not None and result.culprit.name == "pass 2 wrong"
     assert result.steps[0].right and not any(step.right for step in result.steps[1:])
     assert "pass 2 wrong changes the results: 100 elements of out differ" in result.conclusion()
+    assert not result.faults and "faults" not in result.conclusion()
+
+
+def test_a_backend_wrong_by_a_race_is_not_run_with_other_options() -> None:
+    @tw.jit
+    def histogram(x, out, n, BLOCK: tl.constexpr):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        bins = tl.load(x + i, i < n)
+        tl.store(out + bins, tl.load(out + bins, i < n) + 1, i < n)
+
+    x = np.random.default_rng(0).integers(0, 16, 1000).astype(np.int32)
+    result = bisect(histogram)[(16,)](x, np.zeros(16, np.int32), 1000, BLOCK=64, backend="cpu")
+    assert result.culprit is result.steps[-1] and not result.options
+    (fault,) = result.faults
+    assert "in histogram: race: store races with the load at " in fault
+
+
+def test_a_race_is_the_kernel_s_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tw.jit
+    def last_wins(x, out, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, 2.0 * tl.load(x + tl.program_id(0) * BLOCK + i))
+
+    x, out = np.arange(16, dtype=np.float32), np.zeros(8, np.float32)
+    assert not bisect(last_wins)[(2,)](x, out, BLOCK=8, backend="reference").faults
+    monkeypatch.setattr(pipeline, "STANDARD", (without("mul"),))
+    result = bisect(last_wins)[(2,)](x, out, BLOCK=8, backend="reference")
+    assert result.culprit is not None and result.culprit.name == "pass 1 wrong"
+    (fault,) = result.faults
+    assert "last_wins: race: store races with the store at " in fault
+    assert result.conclusion().endswith(
+        "; but the kernel itself has faults that can do that, so mend them first: " + fault
+    )
+    np.testing.assert_array_equal(out, 2 * x[8:])
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])

@@ -158,10 +158,11 @@ def test_programs_of_a_grid_of_three_axes() -> None:
 
 def test_healthy_kernels_and_empty_grids() -> None:
     x, out = np.ones(8, np.float32), np.zeros(8, np.float32)
-    assert watch(scaled)[(1,)](x, out, 8, 3.0, BLOCK=8).conclusions() == ["every value is finite"]
+    assert watch(scaled)[(1,)](x, out, 8, 3.0, BLOCK=8).conclusions() == ["every float is finite"]
     report = watch(scaled)[(0,)](x, out, 8, 5.0, BLOCK=8)
     assert all(value.count == 0 and value.minimum is None for value in report.values)
     assert "never computed" in str(report)
+    assert report.conclusions() == ["no float was computed or written"]
     np.testing.assert_array_equal(out, 3.0)
 
 

@@ -6,7 +6,7 @@ that they start; kernels run
 - ``cpu``: compiled for the processor;
 - ``reference``: in the interpreter, exact and slow;
 - ``checked``: in the interpreter, which reports what hardware hides as an error of the test:
-  accesses out of bounds, races between programs, reads of what nothing wrote.
+  accesses out of bounds, races between programs, integer overflow.
 
 With ``--tilewright-host-tensors`` tests that ask PyTorch for tensors on a GPU get them on the CPU,
 and PyTorch reports a GPU.

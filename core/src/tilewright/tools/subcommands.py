@@ -384,7 +384,9 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
 
 
 def _described_launch(command: argparse.ArgumentParser) -> None:
-    command.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    command.add_argument(
+        "kernel", metavar="FILE:KERNEL", help="a kernel of a Python file, which is imported"
+    )
     _launch(command, "constants")
     command.add_argument(
         "--arrays",

@@ -42,7 +42,7 @@ def load(
         mask: ``int1``; masked-off elements read no memory. The mask and the pointers are broadcast
             to one shape.
         other: the value of masked-off elements, cast to the element type. Without it, they are
-            zero, as with Triton on GPUs.
+            zero on every backend, as with Triton on GPUs.
         boundary_check: the axes along which accesses through a block pointer are masked to the
             tensor's shape.
         padding_option: what a block pointer reads outside: ``""`` (undefined), ``"zero"``,

@@ -69,7 +69,9 @@ class Finding:
 
     def __str__(self) -> str:
         lane = f", lane {self.lane if len(self.lane) > 1 else self.lane[0]}" if self.lane else ""
-        more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+        others = self.count - 1
+        what = "lane" if self.lane else "program"
+        more = f" (and {others} more {what}{'s' if others > 1 else ''})" if others else ""
         return (
             f"{where(self.location, self.calls)}: {self.kind}: {self.message}; program "
             f"{self.program}{lane}{more}"

@@ -361,7 +361,7 @@ class Checker:
             owner = f" argument {name}" if name else " every argument"
             message = (
                 f"{operation.name} outside{owner}: "
-                f"{self._distance(int(flat[~inside][0]), argument)}"
+                f"{self._distance(int(flat[~inside][0]), size, argument)}"
             )
             self.report(frame, operation, "out-of-bounds", message, bad, name)
             chosen = chosen & ~bad
@@ -414,14 +414,16 @@ class Checker:
         low, high = self.buffers[argument].own
         return inside & (addresses >= low) & (addresses <= high - size), self.names[argument]
 
-    def _distance(self, address: int, argument: int | None) -> str:
+    def _distance(self, address: int, size: int, argument: int | None) -> str:
+        """Say where an access of ``size`` bytes lies with respect to its argument."""
         if argument is None or self.buffers[argument].own == (0, 0):
             return self.memory.nearest(address)
         low, high = self.buffers[argument].own
-        extent = f"{high - low} bytes"
         if address < low:
-            return f"{low - address} bytes before its first of {extent}"
-        return f"at byte {address - low} of {extent}"
+            return f"{low - address} bytes before its first of {high - low} bytes"
+        first = address - low
+        touched = f"bytes {first} to {first + size - 1}" if size > 1 else f"byte {first}"
+        return f"{touched}, but its last is {high - low - 1}" if low < high else "it is empty"
 
     def _watch(
         self,

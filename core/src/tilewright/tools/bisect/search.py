@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import LaunchError, TilewrightError
 from tilewright.ir.core import Module
 from tilewright.passes import pipeline
 from tilewright.passes.clone import clone_module
 from tilewright.passes.exact.report import report
 from tilewright.plugins.registry import Backend, registry
+from tilewright.reference.checks.checked_mode import CheckedOptions, CheckError
 from tilewright.runtime.arguments.array_copies import clone, copy_into
 from tilewright.runtime.compiler.compile import (
     build_module,
@@ -89,12 +90,16 @@ class Bisection:
         kernel: the kernel's name.
         steps: the passes in order, then the backend.
         options: the backend again, with other values of single launch options; empty where the
-            backend's results are right.
+            backend's results are right, or ``faults`` explain them.
+        faults: races, overlapping arguments and accesses out of bounds that checked mode finds in
+            what the frontend made of the kernel; searched for only if a step changes the results,
+            which such faults can explain.
     """
 
     kernel: str
     steps: tuple[CompilationStep, ...]
     options: tuple[CompilationStep, ...] = ()
+    faults: tuple[str, ...] = ()
 
     @property
     def culprit(self) -> CompilationStep | None:
@@ -105,10 +110,18 @@ class Bisection:
         """Return a sentence that names what changes the results."""
         culprit = self.culprit
         if culprit is None:
-            return f"every step of {self.kernel} preserves its results"
+            return (
+                f"every step of {self.kernel} preserves its results: if they are wrong, the fault "
+                "is in the kernel or its arguments; try checked mode"
+            )
         if culprit.failure:
             return f"{culprit.name} fails: {culprit.failure}"
         text = f"{culprit.name} changes the results: {culprit.difference}"
+        if self.faults:
+            return (
+                f"{text}; but the kernel itself has faults that can do that, so mend them first: "
+                + "; ".join(self.faults)
+            )
         helpful = [step.name for step in self.options if step.right]
         if helpful:
             text += f"; they are right for {', '.join(helpful)}"
@@ -149,6 +162,7 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     and returns a :class:`Bisection`. The reference interpreter runs what the frontend made of the
     kernel, and the module after each of the backend's passes; then the backend runs the kernel. If
     only the backend's results are wrong, it runs again with other values of single launch options.
+    If a step is wrong, checked mode looks for faults of the kernel that explain it, such as races.
     Arrays have the values that the frontend's module leaves in them afterwards.
 
     Args:
@@ -199,13 +213,26 @@ class _Bisection:
         steps = [*self.algebra()]
         steps += [self._step(name, self._interpreted, each) for name, each in self._modules(module)]
         steps.append(self._step(self.selected.backend.name, self._lowered, {}))
+        differs = any(not step.right and not step.failure for step in steps)
+        faults = self._faults(module) if differs else ()
         options: list[CompilationStep] = []
-        if not steps[-1].right and all(step.right for step in steps[:-1]):
+        if not faults and not steps[-1].right and all(step.right for step in steps[:-1]):
             for name, value in self._alternatives():
                 label = f"{self.selected.backend.name} with {name}={value}"
                 options.append(self._step(label, self._lowered, {name: value}))
         self.finish(module)
-        return Bisection(self.kernel.__name__, tuple(steps), tuple(options))
+        return Bisection(self.kernel.__name__, tuple(steps), tuple(options), faults)
+
+    def _faults(self, module: Module) -> tuple[str, ...]:
+        """Return what checked mode finds in a module and may change from run to run."""
+        checked = CheckedOptions(undefined=False, overflow=False, arithmetic=False, promises=False)
+        try:
+            self._interpreted(module, checked)
+        except CheckError as error:
+            return tuple(str(finding) for finding in error.findings)
+        except LaunchError as error:  # it refuses arrays whose memory has other numbers
+            return (str(error).splitlines()[0],)
+        return ()
 
     def algebra(self) -> Iterator[CompilationStep]:
         """Yield the steps before the passes run on the module that the backend compiles."""
@@ -234,8 +261,8 @@ class _Bisection:
             take_apart(current, backend)
             yield "decomposed", current
 
-    def _interpreted(self, module: Module) -> Results:
-        """Run a module on the reference interpreter."""
+    def _interpreted(self, module: Module, checked: CheckedOptions | None = None) -> Results:
+        """Run a module on the reference interpreter, in checked mode if options are given."""
         backend = registry().get("reference")
         device = device_registry.find(backend, None)
         target = device_registry.target_of(backend, device)
@@ -243,7 +270,8 @@ class _Bisection:
         code = backend.require(
             "tilewright_lower", module=module, target=target, options=backend.manifest.options
         )
-        return self._launched(Artifact("", code, parameters, {}), backend, {})
+        options = {"checked": checked} if checked else {}
+        return self._launched(Artifact("", code, parameters, {}), backend, options)
 
     def _lowered(self, options: Mapping[str, Any]) -> Results:
         """Run the kernel on its own backend, with some launch options changed."""

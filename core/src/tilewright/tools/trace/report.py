@@ -95,7 +95,9 @@ class ValueStatistics:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The values of a launch, in program order; ``print`` shows them by line.
+    """The floats of a launch, in program order; ``print`` shows them by line.
+
+    Integers and booleans, such as indices and masks, have no entry.
 
     Attributes:
         kernel: the kernel's name.
@@ -169,7 +171,9 @@ class WatchReport:
                 "no operation computes NaN or infinities from finite operands: those above come "
                 "from constants or from `other` of masked loads"
             ]
-        return found or ["every value is finite"]
+        if not any(value.count for value in self.values):
+            return ["no float was computed or written"]
+        return found or ["every float is finite"]
 
 
 def _line(value: ValueStatistics) -> str:
