@@ -198,19 +198,42 @@ def test_narrow_gradients_are_stored_where_they_are_not_added_to(memories) -> No
     torch.testing.assert_close(found.double(), cotangents, rtol=1e-3, atol=0.05)
 
 
-def test_inputs_with_gaps_and_expanded_inputs() -> None:
+def test_inputs_with_gaps() -> None:
     w = random(50)
     wide = random(6, 80)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the stride is an argument
         found = gradients(lambda x, w: scale(x[:, :50], w, x.stride(0), 50), wide, w)
     torch.testing.assert_close(found, gradients(lambda x, w: x[:, :50] * w, wide, w))
-    row = random(1, 50)
-    found = gradients(lambda x, w: scale(x.expand(6, 50), w, 0, 50), row, w)
-    torch.testing.assert_close(found, gradients(lambda x, w: x.expand(6, 50) * w, row, w))
+
+
+def test_gradients_of_elements_that_share_memory_are_refused() -> None:
+    row, w = random(1, 50), random(50)
+    retained = row.expand(6, 50)
+    retained.retain_grad()
+    leaf = row.detach().expand(6, 50).requires_grad_()
     windows = random(60).as_strided((6, 50), (2, 1))
-    with pytest.raises(LaunchError, match="its elements overlap, so that their gradients are one"):
-        scale(windows, w, 2, 50).sum().backward()
+    for x in (leaf, retained, windows):
+        out = scale(x, w, x.stride(0), 50)
+        torch.testing.assert_close(out, x * w)  # forward, they are inputs as any other
+        with pytest.raises(LaunchError, match=r"elements share memory.* pass x\.contiguous\(\)"):
+            out.sum().backward()
+    assert leaf.grad is None and retained.grad is None
+    # w has a gradient where x wants none
+    found = gradients(lambda w: scale(leaf.detach(), w, 0, 50), w)
+    torch.testing.assert_close(found, gradients(lambda w: leaf.detach() * w, w))
+
+    # each element of the copy has its own gradient
+    seed = torch.randn(6, 50)
+    found = gradients(lambda x: scale(x.contiguous(), w.detach(), 50, 50), leaf, cotangent=seed)
+    torch.testing.assert_close(found[1], seed * w.detach())
+
+
+def test_gradients_of_empty_expanded_inputs() -> None:
+    w = random(50).detach()
+    x = torch.empty(1, 0).expand(6, 0).requires_grad_()
+    scale(x, w, 0, 0).sum().backward()
+    assert x.grad.shape == (6, 0)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -315,3 +338,27 @@ def test_tuned_kernels_are_functions() -> None:
     torch.testing.assert_close(gradient, x.sin() + x * x.cos())
     (second,) = torch.autograd.grad(gradient.sum(), x)
     torch.testing.assert_close(second, 2 * x.cos() - x * x.sin())
+
+
+@tw.jit
+def squares_in(x, w, out, n, BLOCK: tl.constexpr, ACC: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    mask = tl.arange(0, BLOCK) < n
+    a = tl.load(x + at, mask=mask).to(ACC)
+    tl.store(out + at, a * a * tl.load(w + tl.arange(0, BLOCK), mask=mask), mask=mask)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_grid_without_programs_has_gradients_of_zero(rows) -> None:
+    squares = tilewright.torch.function(
+        squares_in,
+        outputs={"out": lambda a: torch.empty(a["x"].shape)},
+        wrt=("x", "w"),
+        grid=lambda meta: (meta["x"].shape[0],),
+        name="test_squares_in",
+        BLOCK=64,
+        ACC=tl.float32,
+    )
+    found = gradients(lambda x, w: squares(x, w, 37), random(rows, 37), random(37, seed=1))
+    expected = gradients(lambda x, w: x * x * w, random(rows, 37), random(37, seed=1))
+    torch.testing.assert_close(found, expected)

@@ -122,11 +122,9 @@ class KernelFunction:
                     f"{', '.join(self.wrt) or 'nothing'}: add it, or pass {name}.detach()"
                 )
 
-    def adjoint(
-        self, outputs: tuple[str, ...], wrt: tuple[str, ...], accumulate: bool
-    ) -> AdjointKernel:
+    def adjoint(self, outputs: tuple[str, ...], wrt: tuple[str, ...]) -> AdjointKernel:
         """Return the adjoint for some of the outputs' cotangents and some inputs' gradients."""
-        key = outputs, wrt, accumulate
+        key = outputs, wrt
         found = self._adjoints.get(key)
         if found is None:
             found = self._adjoints[key] = vjp(
@@ -134,7 +132,6 @@ class KernelFunction:
                 outputs=outputs,
                 wrt=wrt,
                 saved=self.saved,
-                accumulate=accumulate,
                 **self.adjoint_options,
             )
         return found
@@ -177,10 +174,11 @@ def function(
     Args:
         kernel: a kernel of ``tilewright.jit`` or of Triton's through the shim, which may be
             within ``autotune`` and ``heuristics``. It stores to the outputs alone.
-        outputs: parameter -> allocation of the output: :func:`like`, or a function of the
-            arguments by name that returns a tensor.
+        outputs: parameter -> allocation of the output: :func:`like`, or a function of one
+            argument, the dictionary of the call's arguments by name, that returns a tensor.
         grid: as in a launch: extents, or a function of the arguments by name.
-        wrt: inputs whose gradients may be wanted: tensors of floats.
+        wrt: inputs whose gradients may be wanted: tensors of floats, of which no two elements
+            share memory where a gradient is wanted.
         saved: outputs that are kept for the backward pass, which reads them instead of computing
             them again; as in :func:`tilewright.vjp`.
         residuals: float variables of the kernel that are kept for the backward pass, too, and their

@@ -154,9 +154,8 @@ class KernelOperators:
         for name, cotangent in zip(given, backward.cotangents, strict=True):
             own[f"d_{name}"] = with_layout_of(cotangent, outputs[name])
         memory = {name: GradientMemory(name, named[name]) for name in wanted}
-        accumulate = any(gradient.accumulates for gradient in memory.values())
-        adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
-        if not accumulate and any(is_narrow(named[name].dtype) for name in wanted):
+        adjoint = function.adjoint(tuple(given), tuple(wanted))
+        if any(is_narrow(named[name].dtype) for name in wanted):
             layouts = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in call.tensors])
             numbers = tuple(call.integers), tuple(call.floats)
             key = tuple(given), tuple(wanted), *numbers, call.text, layouts
@@ -172,9 +171,6 @@ class KernelOperators:
                 (name, GradientMemory(name, named[name], is_stored=True)) for name in stored
             )
         own.update((f"d_{name}", gradient.array) for name, gradient in memory.items())
-        if accumulate:
-            for gradient in memory.values():
-                gradient.zero()
         adjoint[function.grid](**named, **outputs, **own)
         return [gradient.gradient() for gradient in memory.values()]
 
