@@ -118,6 +118,25 @@ def gradients(q, k, v, g, dk, dv, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: t
     tl.store(dv + columns[:, None] * HEAD + dims[None, :], value_gradient)
 
 
+@device_function
+def shared_span(acc, queries, k, first, last, BN: tl.constexpr):
+    for start in tl.range(first, last, BN, warp_specialize=True):
+        keys = k.load([start, 0])
+        acc = tl.dot(tl.dot(queries, keys.T), keys, acc)
+    return acc
+
+
+@device_function
+def shared_operands(q, k, out, middle, n, BM: tl.constexpr, BN: tl.constexpr, HEAD: tl.constexpr):
+    """Two loops whose matmuls all read one load: ``q @ k.T @ k``."""
+    queries = q.load([0, 0])
+    acc = tl.zeros([BM, HEAD], dtype=tl.float32)
+    acc = shared_span(acc, queries, k, 0, middle, BN)
+    acc = shared_span(acc, queries, k, middle, n, BN)
+    rows, dims = tl.arange(0, BM), tl.arange(0, HEAD)
+    tl.store(out + rows[:, None] * HEAD + dims[None, :], acc)
+
+
 def attention_module(causal: bool | str, keys: int = BN) -> Module:
     blocks = {
         "q": f"tensordesc<fp32[{BM},{HEAD}]>",

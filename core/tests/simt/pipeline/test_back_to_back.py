@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients
+from back_to_back_kernels import HEAD, attention_module, exp2_attention, gradients, shared_operands
 from matmul_kernels import BM, BN, build, operations
 
 from tilewright.ir.ops.control import For, If
@@ -149,6 +149,44 @@ def test_gradients(n: int, rows: bool, completion: str) -> None:
         len(operations(module, "simt.part")) == 2 and len(operations(module, "simt.dot_start")) == 8
     )
     check_in_flight(kernel_of(module))
+
+
+# every two of the three values meet
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize("middle", [0, 8, 24, 40])
+@pytest.mark.parametrize("stages", [2, 3])
+def test_halves_that_share_a_load_want_three_slots(
+    stages: int, middle: int, completion: str
+) -> None:
+    """With two, its slot would be free only when the other one is awaited."""
+    n = 40
+    rng = np.random.default_rng(middle)
+    q, k = (rng.integers(-2, 3, (extent, HEAD)).astype(np.float32) for extent in (BM, n))
+    out = np.full_like(q, np.nan)
+    blocks = {"q": f"tensordesc<fp32[{BM},{HEAD}]>", "k": f"tensordesc<fp32[{BN},{HEAD}]>"}
+    module = build(
+        shared_operands,
+        {**blocks, "out": "*fp32", "middle": "i32", "n": "i32"},
+        BM=BM,
+        BN=BN,
+        HEAD=HEAD,
+    )
+    emulator.run(
+        module,
+        [*map(EmulatedDescriptor, (q, k)), out, middle, n],
+        (1, 1, 1),
+        num_warps=2,
+        target=BulkTarget(8, rows=True),
+        num_stages=stages,
+        completion=completion,
+        seed=middle,
+    )
+    np.testing.assert_array_equal(out, q @ k.T @ k)
+    assert len(operations(module, "simt.part")) == 2
+    halves = 2 if stages == 3 else 1
+    assert len(operations(module, "simt.dot_start")) == 4 * halves
+    assert len([one for one in operations(module, "simt.barriers") if one.count > 1]) == 1
 
 
 def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:

@@ -4,7 +4,8 @@ Such a loop (:mod:`.back_to_back`) is warp-specialized, and its producer warps n
 The remaining registers go to the consumer warps or to other programs on the SM: while one program
 waits for its matmuls, another one computes. So as many programs are resident as have registers for
 a thread's tiles in flight, and shared memory for two slots of each load. If there are few programs,
-and registers are left, the halves of the loop are software-pipelined.
+and registers are left, the halves of the loop are software-pipelined, unless both read one load and
+a program that is alone has two slots of it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from tilewright.ir.ops.control import For
 from tilewright.simt.analysis.register_pressure import words_of
 from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import PROGRAMS, note, warps_of
+from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.pipeline_attributes import BY, CHAIN, PARTS, selected
-from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls
+from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, late_half
 from tilewright.simt.pipeline.completion.tma_copies import block_bytes
 from tilewright.simt.pipeline.partitions.tma_partitions import rings_of
 from tilewright.simt.pipeline.partitions.warp_specialize import LOAD, MATH
@@ -37,12 +39,13 @@ _MIN_SLOTS: Final = 2
 class _Share:
     """A program's share of an SM.
 
-    ``chained`` says whether the halves of its loops are software-pipelined, and ``slots`` is the
-    number of slots of its multi-buffered shared memory.
+    ``chained`` says whether the halves of its loops are software-pipelined, ``shared`` whether
+    loops with equal loads share multi-buffered memory, and ``slots`` is the number of its slots.
     """
 
     programs: int
     chained: bool
+    shared: bool
     slots: int
 
 
@@ -67,17 +70,21 @@ def settle_chains(
     if share.programs > 1:
         function.attributes[PROGRAMS] = share.programs
     largest = max(chains, key=lambda loop: sum(map(slot_bytes, selected(loop))))
+    ring = rings_of(largest)
     fits, limit = share.slots >= _MIN_SLOTS, _registers(chains[0], share.programs, target)
     for loop in chains:
         if not share.chained:
-            note(
-                loop,
-                f"matmuls are waited for one by one: {words} registers of what would be in "
-                f"flight, of {limit}",
+            why = (
+                f"both halves read one load, which takes three slots, and there are {share.slots}"
+                if share.shared
+                else f"{words} registers of what would be in flight, of {limit}"
             )
-        schedules[loop].form = (
-            (CHAIN if share.chained else PARTS if loop is largest else BARRIER) if fits else BARRIER
-        )
+            note(loop, f"matmuls are waited for one by one: {why}")
+        is_specialized = loop is largest or (share.shared and rings_of(loop) == ring)
+        if not fits:
+            schedules[loop].form = BARRIER
+        elif not share.chained:
+            schedules[loop].form = PARTS if is_specialized else BARRIER
     for loop, found in schedules.items():
         if _MIN_SLOTS <= share.slots < found.slots:
             note(
@@ -107,12 +114,12 @@ def _share(
     ):
         return None
     # producer warps start the copies, so consumers need no registers for them
-    chained = (
+    chained = shared = (
         programs <= thresholds.pipelined_programs
         and words + target.costs.other_registers * 3 // 4 <= limit
     )
-    # loops with equal loads share multi-buffered memory if their halves are software-pipelined
-    rings = {(rings_of(loop) if chained and loop in chains else loop): loop for loop in schedules}
+    # loops with equal loads share multi-buffered memory if there are registers for both halves
+    rings = {(rings_of(loop) if shared and loop in chains else loop): loop for loop in schedules}
     # with several programs, too low an estimate costs one of them: blocks are assumed to be stored
     # when no slots are needed any more, and loaded blocks to be read in place
     names = ("descriptor_load",) if programs > 1 else ("descriptor_load", "descriptor_store")
@@ -136,7 +143,33 @@ def _share(
         *(schedules[loop].slots for loop in chains),
         max(0, free) // sum(slot_bytes(load) for loop in rings.values() for load in selected(loop)),
     )
-    return _Share(programs, chained, slots) if programs == 1 or slots >= _MIN_SLOTS else None
+    # what both halves read is held for an iteration more: with two slots nothing is prefetched
+    # while matmuls run, and no other program computes meanwhile
+    if (
+        programs == 1
+        and slots == _MIN_SLOTS
+        and any(_is_read_by_both(loop, target) for loop in chains)
+    ):
+        chained = False
+    return (
+        _Share(programs, chained, shared, slots) if programs == 1 or slots >= _MIN_SLOTS else None
+    )
+
+
+def _is_read_by_both(loop: For, target: SimtTarget) -> bool:
+    """Return whether both halves of a loop read one of its loads."""
+    (body,) = loop.regions
+    late = late_half(body, asynchronous_matmuls(body, target)) or set()
+    for load in selected(loop):
+        halves = {
+            user in late
+            for view in views_of(load.results[0])
+            for user in view.value.uses
+            if isinstance(user, Multiplication)
+        }
+        if len(halves) > 1:
+            return True
+    return False
 
 
 def _registers_in_flight(loop: For, target: SimtTarget) -> int:

@@ -89,7 +89,13 @@ class Producer(_InPartition):
 
 
 class Consumer(_InPartition):
-    """The loop that reads the slots and releases them."""
+    """The loop that reads the slots and releases them.
+
+    Attributes:
+        is_last: whether no later loop reads the same slots.
+    """
+
+    is_last = True
 
     def continue_from(self, values: Sequence[Value]) -> Sequence[Value]:
         self.parity = values[-1]
@@ -115,9 +121,9 @@ class Consumer(_InPartition):
             assert self.running is not None
             last, ran = loop.results_of([loop.slot, self.running])
             self.release(behind, group, loop.neighbours(behind, last)[0], ran)
-        # after a loop that runs only once, all copies have been read, and no more are started
+        # after the last loop that runs only once, all copies have been read, and no more start
         around = next(loop.loop.ancestors(), None)
-        if isinstance(around, Part):
+        if isinstance(around, Part) and self.is_last:
             for buffer in group.buffers:
                 loop.create(behind, "simt.release", [buffer])
         self.behind = behind
@@ -162,6 +168,8 @@ def expand_partitions(
         loaders = {copies[n]: producer(ModuloExpander(copies[n], target)) for n in numbers}
         one = readers[loops[numbers[0]]]
         one.allocate(before)
+        for n in numbers[:-1]:
+            readers[loops[n]].is_last = False
         for other in (*readers.values(), *loaders.values()):
             other.groups = one.groups
         # an accumulator in tensor memory has an mbarrier of its own, with a parity
