@@ -6,7 +6,11 @@ import pytest
 from checks import check_architectures, check_operation, check_operator
 
 import tilewright_kernels as tk
+from tilewright_kernels.attention import kv_cache
+from tilewright_kernels.attention.blocks import AttentionBlocks, latent_parts
 from tilewright_kernels.attention.kv_cache import CACHED_ATTENTION
+from tilewright_kernels.attention.latent_decode import reads_latent_blocks
+from tilewright_kernels.operations.devices import Device
 
 LENGTHS = np.array([33, 77, 150], np.int32)
 
@@ -81,6 +85,64 @@ def test_latent_caches_equal_the_formula(parts):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("paged", [True, False])
+def test_blocks_of_latent_caches_equal_the_formula(monkeypatch, paged, parts):
+    """Rows behind the end of a sequence may be NaN."""
+    monkeypatch.setattr(kv_cache, "reads_latent_blocks", lambda *_: True)
+    monkeypatch.setattr(kv_cache, "latent_blocks", lambda *_: AttentionBlocks(16, 32, 1, 1))
+    rng = np.random.default_rng(2)
+    lengths = [1, 32, 100, 160] if paged else [7, 64, 33, 150]
+    cache = np.full((20, 32, 80) if paged else (4, 150, 80), np.nan, np.float32)
+    pages = rng.permutation(20).reshape(4, 5).astype(np.int32)
+    exact = np.zeros((4, 160 if paged else 150, 80))
+    for batch, length in enumerate(lengths):
+        exact[batch, :length] = rng.standard_normal((length, 80))
+        for row in range(length):
+            place = (pages[batch, row // 32], row % 32) if paged else (batch, row)
+            cache[place] = exact[batch, row]
+    q = rng.standard_normal((4, 1, 20, 80)).astype(np.float32)
+    given = {"cache_seqlens": np.array(lengths, np.int32), "return_lse": True}
+    expected = tk.mla_decode_reference(q.astype(np.float64), exact, 64, **given)
+    out = np.full((4, 1, 20, 64), np.nan, np.float32), np.full((4, 20, 1), np.nan, np.float32)
+    found = tk.mla_decode(
+        q, cache, 64, page_table=pages if paged else None, num_splits=parts, out=out, **given
+    )
+    for one, exactly in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, exactly, rtol=1e-5, atol=1e-5)
+
+
+def test_tma_copies_one_page_of_aligned_rows():
+    def reads(*, rows=1, page=64, pitch=576, element=np.float16, is_paged=True, family="hopper"):
+        q = np.ones((2, rows, 16, 576), np.float16)
+        cache = np.ones((8, page, 1, pitch), element)[..., :576]
+        return reads_latent_blocks(q, cache, 512, is_paged, Device(family, 132))
+
+    assert reads() and reads(page=32) and reads(page=50, is_paged=False) and reads(pitch=584)
+    assert not any(
+        [
+            reads(rows=2), reads(page=48), reads(pitch=577), reads(element=np.float32),
+            reads(family="ampere"), reads(page=0),
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "programs, n_k, parts",
+    [
+        (16, 8192, 8),
+        (32, 8192, 4),
+        (128, 4096, 1),
+        (256, 4096, 1),
+        (70, 4096, 3),  # one part leaves half of the processors idle
+        (1, 100, 1),
+        (1, 0, 1),
+    ],
+)
+def test_parts_of_latent_rows_fill_processors(programs, n_k, parts):
+    assert latent_parts(programs, n_k, 64, Device("hopper", 132)) == parts
+
+
 def test_bits_of_a_sequence_do_not_depend_on_the_batch():
     given = {
         name: each.astype(np.float32) if each.dtype == np.float64 else each
@@ -131,9 +193,11 @@ def test_kernels_of_caches_compile_for_gpus():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("heads", [16, 128])
-def test_kernels_of_latent_heads_compile_for_hopper(heads):
-    q = np.ones((2, 1, heads, 576), np.float16)
+def test_kernels_of_latent_heads_compile_for_hopper(heads, rows):
+    """One row of queries for each sequence has a kernel of its own."""
+    q = np.ones((2, rows, heads, 576), np.float16)
     cache = np.ones((8, 64, 1, 576), np.float16)
     lengths, table = np.full(2, 256, np.int32), np.zeros((2, 4), np.int32)
     check_architectures(

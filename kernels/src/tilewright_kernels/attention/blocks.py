@@ -41,6 +41,11 @@ class AttentionBlocks:
 #: had 3.1 alone.
 _BESIDE_KEYS = (3.0, 1.5)
 
+#: What a part of latent rows takes besides them, in rows, as fitted to an H200.
+_BESIDE_ROWS = 256
+#: What a merge of parts takes in all, and for each program of a processor, in latent rows.
+_MERGE = (160, 150)
+
 
 def padded_head(dims: int) -> int:
     """Return the extent of tiles that hold heads of ``dims`` elements."""
@@ -181,6 +186,29 @@ def decode_blocks(
         n = 64 if dims <= 128 else 32
         return AttentionBlocks(m, n, 4, 3 if dims <= 128 else 2)
     return AttentionBlocks(m, 32, 4, 1)
+
+
+def latent_blocks(page: int, device: Device) -> AttentionBlocks:
+    """Return the blocks over a cache of latent rows by TMA: of heads, and of rows of one page.
+
+    ``page`` is 0 without pages.
+    """
+    return AttentionBlocks(64, 32, 8, 4) if page % 64 else AttentionBlocks(64, 64, 8, 2)
+
+
+def latent_parts(programs: int, n_k: int, n: int, device: Device) -> int:
+    """Return the number of parts of ``n_k`` latent rows that minimizes the time.
+
+    There are ``programs`` for each part, one at a time on a processor. A part has a minimum of 4
+    blocks of ``n`` rows, if there are so many.
+    """
+
+    def rows(parts: int) -> float:
+        rounds = tw.cdiv(programs * parts, device.processors)
+        merge = _MERGE[0] + _MERGE[1] * programs * parts / device.processors if parts > 1 else 0
+        return rounds * (tw.cdiv(n_k, parts) + _BESIDE_ROWS) + merge
+
+    return min(range(1, max(min(n_k // (4 * n), 64), 1) + 1), key=rows)
 
 
 def decode_parts(programs: int, n_k: int, n: int, dims: int, device: Device) -> int:

@@ -7,9 +7,16 @@ from typing import Any
 import array_api_compat
 
 import tilewright as tw
-from tilewright_kernels.attention.blocks import decode_blocks, decode_parts, padded_head
+from tilewright_kernels.attention.blocks import (
+    decode_blocks,
+    decode_parts,
+    latent_blocks,
+    latent_parts,
+    padded_head,
+)
 from tilewright_kernels.attention.decode_kernels import cached_attention_kernel
 from tilewright_kernels.attention.heads import head_strides, rows_of
+from tilewright_kernels.attention.latent_decode import launch_latent, reads_latent_blocks
 from tilewright_kernels.attention.merge import merge_parts
 from tilewright_kernels.attention.reference import attention_reference
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
@@ -46,32 +53,48 @@ def _launch(
     padded, padded_v = padded_head(d), padded_head(value_dims)
     device = device_of(q)
     largest = max(padded, padded_v)
-    blocks = decode_blocks(n_q * group, n_k, largest, q.dtype.itemsize, page, device, rope)
+    is_paged = page_table is not None
+    by_tma = v_cache is None and reads_latent_blocks(q, k_cache, value_dims, is_paged, device)
+    if by_tma:
+        blocks = latent_blocks(page if is_paged else 0, device)
+    else:
+        blocks = decode_blocks(n_q * group, n_k, largest, q.dtype.itemsize, page, device, rope)
     across = tw.cdiv(n_q * group, blocks.m)
     parts = num_splits
     if not parts:
         work = across * key_heads * batch
-        parts = 1 if invariant else decode_parts(work, n_k, blocks.n, largest, device)
+        if invariant:
+            parts = 1
+        elif by_tma:
+            parts = latent_parts(work, n_k, blocks.n, device)
+        else:
+            parts = decode_parts(work, n_k, blocks.n, largest, device)
     target, sums = (out, lse)
     if parts > 1:
         target = run.empty((parts, *out.shape), "float32")
         sums = run.empty((parts, batch, heads, n_q), "float32")
-    target_strides = strides(target) if parts > 1 else (0, *strides(target))
-    sums_strides = (batch * heads * n_q, heads * n_q, n_q)
-    run(
-        cached_attention_kernel,
-        (across * parts, key_heads, batch),
-        q, k_cache, v_cache, target, sums, page_table, cache_seqlens, sinks,
-        k_descale, v_descale,
-        *head_strides(q), *head_strides(k_cache),
-        *((0, 0, 0) if v_cache is None else head_strides(v_cache)),
-        *target_strides[:4], *sums_strides,
-        0 if page_table is None else strides(page_table)[0],
-        n_q, n_k, scale, softcap, left, right,
-        LEFT=left >= 0, RIGHT=right >= 0, SOFTCAP=softcap > 0, GROUP=group, PAGE=page,
-        PARTS=parts, D=d, D_V=value_dims, ROPE=rope, PADDED=padded, PADDED_V=padded_v,
-        **blocks.constants,
-    )  # fmt: skip
+    if by_tma:
+        launch_latent(
+            run, target, sums, q, k_cache, page_table, cache_seqlens, value_dims, scale, parts,
+            blocks,
+        )  # fmt: skip
+    else:
+        target_strides = strides(target) if parts > 1 else (0, *strides(target))
+        sums_strides = (batch * heads * n_q, heads * n_q, n_q)
+        run(
+            cached_attention_kernel,
+            (across * parts, key_heads, batch),
+            q, k_cache, v_cache, target, sums, page_table, cache_seqlens, sinks,
+            k_descale, v_descale,
+            *head_strides(q), *head_strides(k_cache),
+            *((0, 0, 0) if v_cache is None else head_strides(v_cache)),
+            *target_strides[:4], *sums_strides,
+            0 if page_table is None else strides(page_table)[0],
+            n_q, n_k, scale, softcap, left, right,
+            LEFT=left >= 0, RIGHT=right >= 0, SOFTCAP=softcap > 0, GROUP=group, PAGE=page,
+            PARTS=parts, D=d, D_V=value_dims, ROPE=rope, PADDED=padded, PADDED_V=padded_v,
+            **blocks.constants,
+        )  # fmt: skip
     if parts > 1:
         merge_parts(run, out, lse, target, sums)
 
