@@ -187,6 +187,9 @@ def test_halves_that_share_a_load_want_three_slots(
     halves = 2 if stages == 3 else 1
     assert len(operations(module, "simt.dot_start")) == 4 * halves
     assert len([one for one in operations(module, "simt.barriers") if one.count > 1]) == 1
+    # what the loops share is released by the last one
+    released = [one.operands[0] for one in operations(module, "simt.release")]
+    assert len(set(released)) == len(released)
 
 
 def test_rings_that_do_not_fit_are_those_of_one_loop() -> None:
