@@ -18,6 +18,8 @@ from tilewright_conformance.api_coverage.public_names import Name, names, resolv
 #: Markdown of examples, named as the pages of tables.
 TABLE_EXAMPLES = Path(__file__).parent / "table_examples"
 _ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`~?([\w.]+)`")
+#: Refers to a page below ``reference/``, as :doc:`tuning`.
+_DOC = re.compile(r":doc:`([\w/]+)`")
 
 
 def pages() -> dict[str, str]:
@@ -218,6 +220,7 @@ def link(text: str, path: str) -> str:
     """Docstring markup as Markdown: double backticks become single ones, and references links to
     the pages they mean.
     """
+    text = _DOC.sub(rf"[\1]({'../' * path.count('/')}\1.md)", text)
     known = {
         name.last: name
         for name in names().values()

@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help=(
             "arguments of a launch instead of a signature: 'x=fp32[n, 64], n=4096, scale=0.5'; "
+            "each name (x, n, scale) is a parameter of the kernel; write other extents as numbers; "
             "no array is allocated"
         ),
     )
@@ -403,7 +404,8 @@ def _launch(command: argparse.ArgumentParser, names: str, *, required: bool = Tr
         required=required,
         metavar="LIST",
         help=(
-            "arguments of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; arrays of floats get "
+            "arguments of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; each name (x, n, scale) "
+            "is a parameter of the kernel; write other extents as numbers; arrays of floats get "
             "random values, arrays of integers zeros"
         ),
     )

@@ -374,6 +374,8 @@ def make_tensor_descriptor(
 ) -> tensor_descriptor:
     """A descriptor of a strided tensor that is read and written in blocks.
 
+    It works on every device and needs no allocator (:func:`tilewright.set_allocator`).
+
     Args:
         base: a pointer to the first element, aligned to 16 bytes.
         shape: 1 to 5 extents, integers.

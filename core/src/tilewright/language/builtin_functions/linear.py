@@ -48,7 +48,8 @@ def dot(
         other: ``[..., K, N]`` of the same type; fp8 kinds may differ.
         acc: ``[..., M, N]`` of the result's type; None is zero.
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
-            ``"bf16x3"``, ``"bf16x6"``; the default comes from the options.
+            ``"bf16x3"``, ``"bf16x6"``. The default is ``"ieee"``; in kernels written for
+            Triton, ``"tf32"`` if the target supports it.
         allow_tf32: deprecated: true means ``"tf32"``, false ``"ieee"``.
         max_num_imprecise_acc: fp8 only: how many terms may be accumulated at reduced precision
             before a full-precision add; at most K.

@@ -20,7 +20,9 @@ class Config:
     Attributes:
         kwargs: values of meta-parameters (or further launch options of a backend).
         num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
-        pre_hook: called with a dict of all arguments before each launch of this configuration.
+        pre_hook: called with a dict of all arguments and meta-parameters before each launch of this
+            configuration and, if there are tensor descriptors, before it is compiled. It may set
+            their blocks: ``arguments["x"].block_shape = [arguments["BLOCK"]]``.
         ir_override: the path of a Tile IR file that is compiled in place of the kernel's source.
         invariant: the launch option of this name; None: use the value of the launch.
 

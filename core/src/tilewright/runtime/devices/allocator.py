@@ -18,7 +18,12 @@ current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
 def set_allocator(allocator: Allocator | None) -> None:
     """Set the allocator of scratch memory for launches of this context (thread or task).
 
-    It is called as ``allocator(size, alignment, stream)``; None removes it.
+    No backend of Tilewright needs one: launches allocate the memory of descriptors that kernels
+    create. Backends of other packages may call it as ``allocator(size, alignment, stream)``.
+
+    Args:
+        allocator: returns an object with ``data_ptr()``, for a size and an alignment in bytes and
+            the stream or None; None removes the allocator.
     """
     current.set(allocator)
 

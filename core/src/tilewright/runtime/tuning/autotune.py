@@ -348,16 +348,16 @@ def autotune(
         warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
         do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles;
             :func:`tilewright.testing.do_bench` by default.
-        cache_results: False keeps the result in this process only; see ``tuning_records`` for the
-            default.
+        cache_results: False keeps the result in this process only; by default, it is kept on disk
+            too.
         executor: the pool that compiles configurations; by default worker processes, or threads if
             the system does not support them.
         time_limit: the time limit in seconds for the compilation of a configuration, and separately
             for its measurement; None: no limit.
         budget: the time limit in seconds of the whole tuning, which then selects the best
             configuration so far; None: ``TILEWRIGHT_AUTOTUNE_BUDGET``.
-        mode: the mode of tuning; None: ``TILEWRIGHT_AUTOTUNE``. See ``tuning_records``. ``"model"``
-            measures nothing.
+        mode: the mode of tuning; None: ``TILEWRIGHT_AUTOTUNE``, else ``"on"``. ``"model"`` measures
+            nothing; see :doc:`tuning` for all modes.
         check: ``"exact"`` first launches every configuration in exact mode, on copies of the
             arrays, and excludes, with a warning, those whose exact results differ from those of the
             first one; None: ``TILEWRIGHT_AUTOTUNE_CHECK``.
