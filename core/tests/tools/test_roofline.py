@@ -69,6 +69,36 @@ def test_sentences_of_a_launch_bound_by_memory():
     ]
 
 
+@tw.jit
+def transpose_rows(x, out, M, N, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for column in range(N):
+        tl.store(out + column * M + rows, tl.load(x + rows * N + column))  # the waste
+
+
+def test_the_floor_says_which_lines_move_more_than_it_counts():
+    arrays = tw.MockTensor(tl.float32, (512, 256)), tw.MockTensor(tl.float32, (256, 512))
+    found = tw.explain(
+        transpose_rows,
+        *arrays,
+        512,
+        256,
+        BLOCK=128,
+        grid=(4,),
+        backend="nvidia",
+        arch="sm_90a",
+    )
+    (section,) = found.sections
+    line = section.first + next(
+        index for index, text in enumerate(section.lines) if "the waste" in text
+    )
+    (floor,) = [text for text in found.roofline.lines() if "floor" in text]
+    assert floor.endswith(
+        f" It counts only the bytes that are used: the accesses at line {line} may move many "
+        "times as many (see the missed optimizations)."
+    )
+
+
 def test_a_rate_that_is_not_known_is_left_out():
     found = Roofline(launch(10**10, 10**9), Ceilings("a device", None, {}, {}))
     assert found.times() == {} and not found.bound and found.record()["floor_seconds"] is None

@@ -9,11 +9,12 @@ from typing import Final
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.ir.printer import Names
 from tilewright.ir.types import TileType, Type
+from tilewright.simt.analysis.access_waste import AccessWaste
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import OFFSET, SHARED_BYTES, WARPS, layout_of, notes_of
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.dialect.registry import interface_of
-from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, coordinates, span
+from tilewright.simt.layouts.linear_layout import LinearLayout, SharedLayout, coordinates
 from tilewright.simt.layouts.swizzle import transactions
 from tilewright.simt.target.conversion_plan import stored_size
 from tilewright.simt.target.cost_model import element_size, warp_access
@@ -100,14 +101,10 @@ class Report:
     def decisions(self) -> Iterator[tuple[Operation, list[str]]]:
         """The operations that have a tile or shared memory, in order, with what was decided about
         each."""
-        from tilewright.passes.analysis.affine import Affine
         from tilewright.passes.analysis.axis import axis_info
 
-        self.axes, self.tokens, self.affine = (
-            axis_info(self.function),
-            Tokens(self.function),
-            Affine(self.function),
-        )
+        self.axes, self.tokens = axis_info(self.function), Tokens(self.function)
+        self.waste = AccessWaste(self.function, self.target, self.axes)
         for operation in operations_of_program(self.function.body):
             facts = self._facts(operation)
             if facts:
@@ -158,45 +155,13 @@ class Report:
         message = (
             f"{layout.register_count // found.width} {what} of {found.width * size} bytes a thread"
         )
-        times = self._moved(pointer, layout, size)
-        if times is not None:
-            return (
-                message
-                if times < _WORTH_SAYING
-                else f"{message}, for which memory moves {times:.2g} times the bytes"
-            )
-        once = max(info.constancy) > 1  # threads that ask for the same are served by one sector
-        moved = found.moved * costs.sector / found.asked
+        times, exact = self.waste.moved(pointer, found)
         return (
             message
-            if once or moved < _WORTH_SAYING
-            else f"{message}, for which memory may move up to {moved:.2g} times the bytes"
+            if times < _WORTH_SAYING
+            else f"{message}, for which memory {'moves' if exact else 'may move up to'} "
+            f"{times:.2g} times the bytes"
         )
-
-    def _moved(self, pointer: Value, layout: LinearLayout, size: int) -> float | None:
-        """The bytes of the sectors that a warp's part of a tile is in, for each byte that its
-        threads ask for; None where the distances of elements are not known. The first element is
-        taken to begin a sector."""
-        form = self.affine.form(pointer)
-        steps = (
-            {key: step.constant for key, step in form.steps if isinstance(key, int)}
-            if form is not None
-            else {}
-        )
-        if (
-            form is None
-            or len(steps) < len(form.steps)
-            or any(step is None for step in steps.values())
-        ):
-            return None
-        strides = [(steps.get(axis) or 0) * size for axis in range(len(layout.shape))]
-        places = [
-            sum(map(int.__mul__, strides, coordinates(image, layout.shape)))
-            for image in span([*layout.registers, *layout.lanes])
-        ]
-        first = min(places)
-        sectors = {(place - first) // self.target.costs.sector for place in places}
-        return len(sectors) * self.target.costs.sector / (len(places) * size)
 
     def traffic(self, verb: str, layout: LinearLayout, shared: SharedLayout, element: Type) -> str:
         """Describe a warp's accesses to a tile in shared memory, and the bank conflicts: the cycles

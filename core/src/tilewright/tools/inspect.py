@@ -73,10 +73,7 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     if arch is None:
         return backend, device_registry.target_of(backend, device_registry.find(backend, None))
     if arch not in backend.manifest.targets:
-        raise UsageError(
-            f"backend {backend.name!r} has no target {arch!r}; it has "
-            f"{', '.join(backend.manifest.targets)}"
-        )
+        raise UsageError(device_registry.no_target(backend, arch))
     return backend, device_registry.named_target(backend, arch)
 
 

@@ -159,6 +159,8 @@ def test_compiling_ahead_for_another_target_answers_for_that_one(install):
         BackendError, match="backend 'acme' has no target 'sm_80'; it has sm_90a, sm_75"
     ):
         device_registry.named_target(acme, "sm_80")
+    with pytest.raises(BackendError, match=r"sm_75\n  help: did you mean sm_90a\?"):
+        device_registry.named_target(acme, "sm_90")
 
 
 def test_somebodys_hip_backend_is_hip(install):

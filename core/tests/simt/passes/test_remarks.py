@@ -166,6 +166,105 @@ def test_reports_say_how_much_memory_moves_for_what_is_used(stride: int | None, 
     )
 
 
+@tw.jit
+def transpose_rows(x, z, M, N, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for column in range(N):
+        tl.store(
+            z + column * M + rows,
+            tl.load(x + rows * N + column, mask=rows < M),
+            mask=rows < M,
+        )
+
+
+@tw.jit
+def transpose_columns(x, z, M, N, BLOCK: tl.constexpr):
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for row in range(M):
+        tl.store(z + columns * M + row, tl.load(x + row * N + columns))
+
+
+@tw.jit
+def transpose_tiles(x, z, M, N, BLOCK: tl.constexpr):
+    rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    tile = tl.load(x + rows[:, None] * N + columns[None, :])
+    tl.store(z + columns[:, None] * M + rows[None, :], tile.T)
+
+
+@tw.jit
+def sum_fields(x, z, FIELDS: tl.constexpr, USED: tl.constexpr, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for field in tl.static_range(USED):
+        total += tl.load(x + offsets * FIELDS + field)
+    tl.store(z + offsets, total)
+
+
+@tw.jit
+def gather(x, z, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    places = tl.load(z + offsets).to(tl.int32)
+    tl.store(z + offsets, tl.load(x + places * n))
+
+
+_MATRIX = {"x": "*fp32", "z": "*fp32", "M": "i32", "N": "i32"}
+_ARRAYS = {"x": "*fp32", "z": "*fp32"}
+
+
+@pytest.mark.parametrize(
+    ("fn", "signature", "constants", "expected"),
+    [
+        (
+            transpose_rows,
+            _MATRIX,
+            {},
+            [
+                (
+                    "load may move up to 8 times the bytes that it uses: neighbouring elements of "
+                    "the tile are `N` elements apart in memory; load a 2-D tile whose last axis is "
+                    "contiguous in memory, and transpose the tile (tl.trans) if the result needs "
+                    "the other order"
+                )
+            ],
+        ),
+        (
+            transpose_columns,
+            _MATRIX,
+            {},
+            [
+                (
+                    "store may move up to 8 times the bytes that it uses: neighbouring elements of "
+                    "the tile are `M` elements apart in memory; store a 2-D tile whose last axis "
+                    "is contiguous in memory, and transpose the tile (tl.trans) before the store "
+                    "if it has the other order"
+                )
+            ],
+        ),
+        (transpose_tiles, _MATRIX, {}, []),
+        (gather, {**_ARRAYS, "n": "i32"}, {}, []),
+        (sum_fields, _ARRAYS, {"FIELDS": 2, "USED": 1}, []),  # half of the bytes are used
+        (
+            sum_fields,
+            _ARRAYS,
+            {"FIELDS": 8, "USED": 1},
+            ["load moves 8 times the bytes that it uses: .* are 8 elements apart in memory"],
+        ),
+        # loads side by side use the bytes between each other's
+        (sum_fields, _ARRAYS, {"FIELDS": 8, "USED": 8}, []),
+    ],
+)
+def test_strided_accesses_that_waste_bytes_say_why_and_what_to_do(
+    fn: Any, signature: dict[str, str], constants: dict[str, int], expected: list[str]
+) -> None:
+    block = 32 if fn is transpose_tiles else 128
+    _, kernel, _ = compiled(fn, signature, aligned=tuple(signature), BLOCK=block, **constants)
+    found = [note for note in notes(kernel) if " times the bytes that it uses" in note]
+    assert len(found) == len(expected), found
+    for pattern, note in zip(expected, found, strict=True):
+        assert note == pattern or re.match(pattern, note), note
+
+
 def test_small_tiles_have_no_wider_access() -> None:
     _, kernel, _ = compiled(copy, {**COPY, "stride": "constexpr"}, aligned=(), BLOCK=128, stride=1)
     assert notes(kernel) == []

@@ -49,8 +49,8 @@ def test_a_narrow_access_says_why() -> None:
         "load moves 4 bytes at once instead of 16: addresses are not known to be multiples of 16 "
         "bytes: "
         "the address `p` is not known to be a multiple of 16 bytes "
-        "(launches state it of multiples of 16 that they specialize on; tl.multiple_of does in "
-        "the kernel)",
+        "(launches state it of multiples of 16 only; for other multiples, state it in the kernel "
+        "with tl.multiple_of)",
     )
 
 

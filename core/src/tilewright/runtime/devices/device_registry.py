@@ -6,8 +6,9 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from string import ascii_lowercase
 
-from tilewright.errors import BackendError
+from tilewright.errors import BackendError, with_help
 from tilewright.forks import setting_up
 from tilewright.plugins import discovery
 from tilewright.plugins.manifest import Device, Target
@@ -157,6 +158,17 @@ def target_of(backend: Backend, device: Device) -> Target:
     return found
 
 
+def no_target(backend: Backend, arch: str) -> str:
+    """Return the message that a backend has no target ``arch``.
+
+    It proposes the target of which only the letters at the end lack, as of ``sm_90``.
+    """
+    targets = backend.manifest.targets
+    message = f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(targets)}"
+    meant = [target for target in targets if target.rstrip(ascii_lowercase) == arch]
+    return with_help(message, f"did you mean {meant[0]}?" if meant else "")
+
+
 def named_target(backend: Backend, arch: str) -> Target:
     """Return the target of an architecture, whether such a device is present or not.
 
@@ -165,9 +177,7 @@ def named_target(backend: Backend, arch: str) -> Target:
     """
     manifest = backend.manifest
     if arch not in manifest.targets:
-        raise BackendError(
-            f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(manifest.targets)}"
-        )
+        raise BackendError(no_target(backend, arch))
     return _ask(backend, Device(backend.name, manifest.device_kinds[0], 0, arch, {"arch": arch}))
 
 

@@ -38,8 +38,8 @@ from tilewright.passes.rewriter import constant_of
 
 #: What is said of arguments.
 ARGUMENTS_REMEDY: Final = (
-    " (launches state it of multiples of 16 that they specialize on; tl.multiple_of does "
-    "in the kernel)"
+    " (launches state it of multiples of 16 only; for other multiples, state it in the kernel with "
+    "tl.multiple_of)"
 )
 
 

@@ -1,4 +1,5 @@
-"""Missed-optimization remarks: accesses narrower than the target's widest, unpipelined loads.
+"""Missed-optimization remarks: accesses narrower than the target's widest, strided accesses that
+waste what memory moves, unpipelined loads.
 
 ``tilewright inspect`` prints the remarks; with ``TILEWRIGHT_WARN_SLOW=1`` in the environment each
 is a warning, once per kernel. Other passes add remarks where they decide: about matmuls without a
@@ -22,11 +23,18 @@ from tilewright.passes.analysis.axis import AxisInfo, axis_info
 from tilewright.passes.analysis.axis_info import power_of_two_in
 from tilewright.passes.rewriter import constant_of
 from tilewright.simt.analysis.access_causes import AccessCauses
+from tilewright.simt.analysis.access_waste import AccessWaste
 from tilewright.simt.dialect.attributes import NOTES, layout_of, note, notes_of, warps_of
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.dialect.ops import buffers as ops
 from tilewright.simt.dialect.ops.async_copy import LoadStart
-from tilewright.simt.target.cost_model import access_width, element_size, fits
+from tilewright.simt.target.cost_model import (
+    WarpAccess,
+    access_width,
+    element_size,
+    fits,
+    warp_access,
+)
 from tilewright.simt.target.matmul_plan import MULTIPLYING, factors
 from tilewright.simt.target.simt_target import SimtTarget
 
@@ -36,23 +44,40 @@ _ACCESSES = (Load, Store, LoadStart)
 def note_slow_paths(function: Function, target: SimtTarget, options: Mapping[str, Any]) -> None:
     """Add remarks about the accesses and pipelines of a function in its final form."""
     axes = axis_info(function)
-    causes = AccessCauses(function, axes)
+    causes, waste = AccessCauses(function, axes), AccessWaste(function, target, axes)
     reported: set[tuple[Location | None, str]] = (
         set()
     )  # a pipelined load stands in the loop and before it
     for operation in operations_of_program(function.body):
         if isinstance(operation, _ACCESSES) and isinstance(operation.pointer.type, TileType):
-            why = _narrow(operation, target, axes, causes)
-            if why and not (
-                isinstance(operation, LoadStart) and (operation.location, why) in reported
+            for why in (
+                _narrow(operation, target, axes, causes),
+                waste.remark(operation, _access_of(operation, target, axes), causes),
             ):
-                reported.add((operation.location, why))
-                note(operation, why)
+                if why and not (
+                    isinstance(operation, LoadStart) and (operation.location, why) in reported
+                ):
+                    reported.add((operation.location, why))
+                    note(operation, why)
         elif isinstance(operation, For) and not any(
             "pipelined" in note for note in operation.attributes.get(NOTES, ())
         ):
             for place, why in _not_pipelined(operation, target, axes, options):
                 note(place, why)
+
+
+def _access_of(
+    operation: Load | Store | LoadStart, target: SimtTarget, axes: Mapping[Value, AxisInfo]
+) -> WarpAccess:
+    pointer, mask = operation.pointer, operation.mask
+    return warp_access(
+        layout_of(pointer),
+        axes[pointer],
+        axes[mask] if mask is not None else None,
+        element_size(pointer),
+        target.resources.max_access,
+        target.costs,
+    )
 
 
 def _narrow(

@@ -314,6 +314,7 @@ def explain_specialization(
             traffic,
             ceilings_of(backend, target, device),
             "CTA" if "simt" in artifact.code.stages else "program",
+            line_findings.wasteful(found),
         ),
     )
 

@@ -12,6 +12,7 @@ from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import TileType
 from tilewright.passes.analysis.axis import axis_info
 from tilewright.simt.analysis.access_causes import AccessCauses
+from tilewright.simt.analysis.access_waste import OF_USED
 from tilewright.simt.dialect.attributes import notes_of
 from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.layouts.linear_layout import LinearLayout
@@ -64,6 +65,19 @@ def of_toolkit(
                 Remark(DECISION, _place(operation), f"{operation.name}: {'; '.join(news)}")
             )
     return found
+
+
+def wasteful(found: Iterable[Remark]) -> tuple[int, ...]:
+    """Return the lines of accesses that may move many times the bytes that they use, in order."""
+    return tuple(
+        sorted(
+            {
+                remark.place.line
+                for remark in found
+                if remark.kind == SLOW and remark.place is not None and OF_USED in remark.text
+            }
+        )
+    )
 
 
 def _place(operation: Operation) -> SourceLine | None:

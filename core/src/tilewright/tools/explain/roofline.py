@@ -24,11 +24,13 @@ class Roofline:
             is no launch.
         ceilings: of the device; None where the backend knows none.
         program: what a program is called: ``CTA`` on GPUs.
+        wasteful: lines of accesses that may move many times the bytes that they use.
     """
 
     traffic: Traffic
     ceilings: Ceilings | None
     program: str = "program"
+    wasteful: tuple[int, ...] = ()
 
     @property
     def operations(self) -> int:
@@ -125,7 +127,17 @@ class Roofline:
             ]
             beside = f"; it needs {', '.join(others)}" if others else ""
             yield f"The kernel is bound by {bound}: {self._reason(bound)}{beside}."
-            yield f"Predicted floor: {_seconds(times[bound])}."
+            yield f"Predicted floor: {_seconds(times[bound])}.{self._beyond_floor()}"
+
+    def _beyond_floor(self) -> str:
+        """Return the remark about accesses that move bytes that the floor does not count."""
+        if not self.wasteful:
+            return ""
+        lines = f"line{'s' if len(self.wasteful) > 1 else ''} {', '.join(map(str, self.wasteful))}"
+        return (
+            f" It counts only the bytes that are used: the accesses at {lines} may move many "
+            "times as many (see the missed optimizations)."
+        )
 
     def _idle(self) -> str:
         """Return the remark about processors without a program."""
