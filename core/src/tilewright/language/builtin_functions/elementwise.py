@@ -363,6 +363,7 @@ def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
     Example:
         start = tl.multiple_of(pid * BLOCK, BLOCK)
+        size = tl.multiple_of(n, 4)  # an argument, of which callers pass only multiples of 4
     """
     return _promise(_semantic, "multiple_of", "divisibility", input, values)
 
