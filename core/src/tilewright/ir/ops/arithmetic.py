@@ -373,8 +373,9 @@ class Fma(Operation):
     "x as another number type: to a narrower float with the given rounding (to nearest, overflow "
     "goes to infinity, but fp8 saturates, as its arithmetic does: overflow and infinity go to the "
     "maximum finite number; with rtz, overflow goes to the maximum finite number and infinity to "
-    "NaN where the format has none), float to integer truncates and saturates "
-    "(ir/float_to_int.py), to i1 it is x != 0, integer to integer wraps around",
+    "NaN where the format has none), float to integer truncates and saturates, where NaN becomes "
+    "0, or the sign bit alone if f64 or a 64-bit integer takes part; to u8 and i8 it is the low "
+    "byte of that cast to u16 and i16; to i1 it is x != 0, integer to integer wraps around",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,

@@ -239,7 +239,8 @@ _UPDATE = Effect.READ | Effect.WRITE
 
 @OPS.operation(
     "load",
-    "the values at the pointers; where the mask is false, other, or zero without it",
+    "the values at the pointers; where the mask is false, other, or zero without it; i1 takes a "
+    "byte in memory, and every byte but 0 is true",
     _load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
