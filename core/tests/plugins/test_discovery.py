@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import pickle
+import re
 import sys
 import time
 import types
@@ -370,6 +371,34 @@ class Plugin:
         return None
 
 
+def test_a_defect_is_shown_with_the_innermost_frames_of_the_plugin():
+    class Deep:
+        tilewright_backend = Plugin.tilewright_backend
+
+        @hookimpl
+        def tilewright_lower(self, module):
+            self.descend(9)
+
+        def descend(self, levels):
+            return self.descend(levels - 1) if levels else module_of_nothing()
+
+    def module_of_nothing():
+        return None.body
+
+    backend = Registry(list).register(Deep(), "object")
+    with pytest.raises(BackendError, match="failed in tilewright_lower: AttributeError") as raised:
+        backend.call(
+            "tilewright_lower", module=None, target=Target("object", "t", kind="cpu"), options={}
+        )
+    places = re.findall(r"at (\S+):(\d+) in (\w+)", str(raised.value))
+    deepest, line = module_of_nothing.__code__, Deep.descend.__code__.co_firstlineno + 1
+    assert places == [
+        (__file__, str(deepest.co_firstlineno + 1), "module_of_nothing"),
+        (__file__, str(line), "descend"),
+        (__file__, str(line), "descend"),
+    ]
+
+
 def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     registry = Registry(list)
     changes = []
@@ -389,6 +418,8 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
     ) as raised:
         backend.call("tilewright_target", device=None)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    line = Plugin.tilewright_target.__code__.co_firstlineno + 2
+    assert f"oops (at {__file__}:{line} in tilewright_target). This" in str(raised.value)
     with pytest.raises(BackendError, match=r"^cannot, on purpose\n"):
         backend.call(
             "tilewright_lower", module=None, target=Target("object", "t", kind="cpu"), options={}

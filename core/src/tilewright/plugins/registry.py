@@ -12,6 +12,7 @@ import dataclasses
 import re
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from tilewright.plugins.patience import VARIABLE, HangingError, time_limit, with
 _OF_EXTRA = re.compile(r"tilewright-(?P<backend>\w+)(\[[^]]*\])?[^;]*;extra=='(?P<extra>[\w-]+)'")
 #: Hooks that are asked before anything runs, and that drivers may hang in.
 _LIMITED = frozenset({"tilewright_devices"})
+#: Frames of a plugin's exception that its error shows.
+_FRAMES = 3
 _PATIENCE = f"Where it needs longer, set {VARIABLE} to more seconds, or to 0 for no limit"
 
 
@@ -114,8 +117,8 @@ class Backend:
         except BaseException as error:  # SystemExit too: a plugin does not end the process
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) failed in {hook}: "
-                f"{type(error).__name__}: {error}. This is a defect of the backend: report it to "
-                "its authors."
+                f"{type(error).__name__}: {error} ({_raised_at(error)}). This is a defect of the "
+                "backend: report it to its authors."
             ) from error
 
     def require(self, hook: str, /, **arguments: Any) -> Any:
@@ -144,6 +147,17 @@ class Backend:
 
     def __repr__(self) -> str:
         return f"<Backend {self.name} {self.manifest.version} of {self.distribution}>"
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the last frames of a plugin's exception, the innermost first, for its authors."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # The plugin's frames follow those of this file and of pluggy, which calls the hooks.
+    calls = [at for at, frame in enumerate(frames) if frame.name == "_multicall"]
+    own = frames[calls[-1] + 1 if calls else 1 :] or frames
+    return ", called ".join(
+        f"at {frame.filename}:{frame.lineno} in {frame.name}" for frame in own[: -_FRAMES - 1 : -1]
+    )
 
 
 def _get(name: str) -> Backend:
