@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from reference_pages import docstrings
-from tilewright import debug
+from tilewright import debug, testing
 from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.passes.math.math_library import MATH
@@ -260,25 +260,25 @@ def _host_index() -> str:
 
 
 def _host() -> str:
-    text = "# Testing\n\n`tilewright.testing`: timing, comparison, reports.\n"
-    for name in described_on("host/testing.md"):
-        found = resolve(name)
-        doc = docstrings.parse(found)
-        text += f"\n## {name.last}\n\n`{name.full}`: {doc.summary}\n\n{doc.description}\n\n"
-        if doc.parameters:
-            text += "| parameter | meaning |\n|---|---|\n" + "".join(
-                f"| `{key}` | {value} |\n" for key, value in doc.parameters.items()
-            )
-    return text
+    text = (
+        "# Testing\n\n`tilewright.testing`: timing, comparison, gradients, exact mode, reports.\n"
+    )
+    return text + _members(testing, testing.__all__)
 
 
 def _debug() -> str:
     text = "# Debugging functions\n\n`tilewright.debug`: see [Debugging](../../debugging.md).\n"
-    for name in ("watch", "bisect", *sorted(set(debug.__all__) - {"watch", "bisect"})):
-        found = getattr(debug, name)
+    return text + _members(debug, dict.fromkeys(["watch", "bisect", *sorted(debug.__all__)]))
+
+
+def _members(module: Any, listed: Iterable[str]) -> str:
+    """A section for each of some members of a module."""
+    text, own = "", module.__name__.rpartition(".")[2]
+    for name in listed:
+        found = getattr(module, name)
         doc = docstrings.parse(found)
         shown = "" if isinstance(found, type) else _plain_signature(found)
-        text += f"\n## {name}\n\n`tw.debug.{name}{shown}`: {doc.summary}\n\n{doc.description}\n\n"
+        text += f"\n## {name}\n\n`tw.{own}.{name}{shown}`: {doc.summary}\n\n{doc.description}\n\n"
         for title, entries in (("name", doc.parameters), ("error", doc.raises)):
             if entries:
                 text += f"| {title} | meaning |\n|---|---|\n" + "".join(

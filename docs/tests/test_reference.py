@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import debug
+from tilewright import debug, testing
 from tilewright.language.definitions.callable import JitCallable
 from tilewright_conformance.api_coverage.public_names import Name, names, resolve
 
@@ -158,6 +158,14 @@ def test_the_debugging_page_has_the_options_of_each_function() -> None:
         assert f"\n## {name}\n" in text
         for attribute in getattr(getattr(debug, name), "__dataclass_fields__", ()):
             assert re.search(rf"\| `(\w+, )*{attribute}(, \w+)*` \|", text), (name, attribute)
+
+
+def test_the_testing_page_has_every_function_of_the_module() -> None:
+    text = PAGES["host/testing.md"]
+    for name in testing.__all__:
+        assert f"\n## {name}\n" in text and f"`tw.testing.{name}" in text
+    assert "`tw.testing.gradcheck(kernel, grid, *args, outputs, wrt, " in text
+    assert "| `directions` |" in text
 
 
 @pytest.mark.parametrize("name", OWN, ids=lambda name: name.full)
