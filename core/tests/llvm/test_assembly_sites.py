@@ -42,7 +42,10 @@ def test_an_instruction_that_is_not_known_is_told_at_its_call() -> None:
     assert str(error).startswith(
         "inline assembly at helper.py:7:8 in helper: "
     ) and "(line 2 of it)\n    frobnicate" in str(error)
-    assert error.__notes__ == ['called at a "kernel".py:3:4 in kernel']
+    assert error.__notes__ == [
+        "  see: tilewright help guides/faq#errors-by-message",
+        'called at a "kernel".py:3:4 in kernel',
+    ]
 
 
 def test_calls_are_told_apart_by_the_lines_of_their_assembly() -> None:
