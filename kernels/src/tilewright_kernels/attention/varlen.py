@@ -29,7 +29,7 @@ def attention_varlen(
         max_seqlen_q: the largest number of rows of a sequence.
         max_seqlen_k: the largest number of keys of a sequence.
         softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows
-            and columns count from the beginning of the sequence.
+            and columns of the scores are counted from the beginning of their sequence.
         alibi_slopes: of (heads,) or (sequences, heads).
         return_lse: whether to also return the logarithms of the sums of exponentials.
         deterministic: as in :func:`attention`.

@@ -32,7 +32,8 @@ def cdiv(x, div):
 def swizzle2d(i, j, size_i, size_j, size_g):
     """Reorder the programs of a 2-d grid, so that concurrent programs share rows.
 
-    Programs process groups of rows column by column.
+    The grid is divided into groups of ``size_g`` rows. Within a group, programs go down each column
+    before they move to the next.
 
     Args:
         i: the program's row in row-major order.
