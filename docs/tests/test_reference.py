@@ -52,6 +52,8 @@ def test_every_name_is_on_its_page() -> None:
             f"`{name.full}`" in text
             or f"`{name.last}(" in text
             or f"`tl.{name.last}(" in text
+            or f"`tw.{name.full.removeprefix('tilewright.')}(" in text
+            or f"`tw.{name.full.removeprefix('tilewright.')}`" in text
             or f"# {name.full}" in text
             or has_own_page(name)
         ), name.full
