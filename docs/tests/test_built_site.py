@@ -54,7 +54,7 @@ class References(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, References]:
-    """Page -> its references; the page of errors stands at any address, and is left out."""
+    """Page -> its references; without the page of errors, which may stand at any address."""
     return {
         path: References(path.read_text())
         for path in sorted(site.rglob("*.html"))
