@@ -89,8 +89,12 @@ def random(*shape, dtype=torch.float32, seed=0):
 def gradients(function, *inputs, cotangent=None):
     out = function(*inputs)
     wanted = [each for each in inputs if each.requires_grad]
-    seed = torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
-    return out, *torch.autograd.grad(out, wanted, seed if cotangent is None else cotangent)
+    seed = seed_of(out) if cotangent is None else cotangent
+    return out, *torch.autograd.grad(out, wanted, seed)
+
+
+def seed_of(out):
+    return torch.randn(out.shape, generator=torch.Generator().manual_seed(7)).to(out.dtype)
 
 
 def test_gradients_are_those_of_pytorch() -> None:
@@ -207,18 +211,63 @@ def test_inputs_with_gaps() -> None:
     torch.testing.assert_close(found, gradients(lambda x, w: x[:, :50] * w, wide, w))
 
 
-def test_gradients_of_elements_that_share_memory_are_refused() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda row: row.expand(6, 50),
+        lambda row: row[0, None].expand(6, 50),
+        lambda row: (row * 2).expand(6, 50),
+        lambda row: row[0].unfold(0, 20, 3),
+        lambda row: row[0].as_strided((6, 25), (2, 1), 5),
+    ],
+)
+def test_bases_of_elements_that_share_memory_have_the_sum_of_the_gradients(view, dtype) -> None:
+    row, w = random(1, 50), random(50, seed=1)
+    row = row.detach().to(dtype).requires_grad_()
+
+    def kernel(row, w):
+        x = view(row)
+        return scale(x, w.to(dtype), x.stride(0), x.shape[1])
+
+    def pytorch(row, w):
+        x = view(row)
+        return x * w[: x.shape[1]]
+
+    out, *found = gradients(kernel, row, w)
+    wide = row.detach().double().requires_grad_(), w.detach().double().requires_grad_()
+    expected = gradients(pytorch, *wide, cotangent=seed_of(out).double())
+    near = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 4e-3, "atol": 4e-3}
+    torch.testing.assert_close(
+        [out.double(), *[each.double() for each in found]], [*expected], **near
+    )
+
+
+def test_gradients_of_elements_that_share_memory_are_refused_where_they_show() -> None:
     row, w = random(1, 50), random(50)
-    retained = row.expand(6, 50)
-    retained.retain_grad()
     leaf = row.detach().expand(6, 50).requires_grad_()
-    windows = random(60).as_strided((6, 50), (2, 1))
-    for x in (leaf, retained, windows):
-        out = scale(x, w, x.stride(0), 50)
+    retained, hooked = row.expand(6, 50), row.expand(6, 50)
+    retained.retain_grad()
+    hooked.register_hook(lambda gradient: pytest.fail("the gradient is refused before"))
+    part = row.expand(7, 50)[1:]
+    twice = row.expand(6, 50)[None].expand(1, 6, 50).as_strided((6, 50), (0, 1))
+    for x, observer in (
+        (leaf, "it is a leaf"),
+        (retained, "it retains its gradient"),
+        (hooked, "it has hooks"),
+        (part, "its gradient passes through SliceBackward0"),
+        (leaf.expand(6, 50), "it is a view of a tensor whose elements share memory"),
+        (twice, "it is a view of a tensor whose elements share memory"),
+    ):
+        out = scale(x, w, 0, 50)
         torch.testing.assert_close(out, x * w)  # forward, they are inputs as any other
-        with pytest.raises(LaunchError, match=r"elements share memory.* pass x\.contiguous\(\)"):
+        advice = rf"elements share memory.*{observer}; pass x\.contiguous\(\)"
+        with pytest.raises(LaunchError, match=advice):
             out.sum().backward()
-    assert leaf.grad is None and retained.grad is None
+    assert leaf.grad is None and retained.grad is None and row.grad is None
+    x = row.expand(6, 50)
+    with pytest.raises(LaunchError, match=r"a result of torch\.autograd\.grad"):
+        torch.autograd.grad(scale(x, w, 0, 50).sum(), x)
     # w has a gradient where x wants none
     found = gradients(lambda w: scale(leaf.detach(), w, 0, 50), w)
     torch.testing.assert_close(found, gradients(lambda w: leaf.detach() * w, w))
@@ -227,6 +276,17 @@ def test_gradients_of_elements_that_share_memory_are_refused() -> None:
     seed = torch.randn(6, 50)
     found = gradients(lambda x: scale(x.contiguous(), w.detach(), 50, 50), leaf, cotangent=seed)
     torch.testing.assert_close(found[1], seed * w.detach())
+
+
+def test_expanded_inputs_of_compiled_graphs() -> None:
+    def model(row, w):
+        return scale((row * 2).expand(6, 50), w, 0, 50)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    row, w = random(1, 50), random(50)
+    found = gradients(compiled, row, w)
+    torch.testing.assert_close(found, gradients(lambda x, w: (x * 2).expand(6, 50) * w, row, w))
 
 
 def test_gradients_of_empty_expanded_inputs() -> None:

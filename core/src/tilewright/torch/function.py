@@ -122,9 +122,11 @@ class KernelFunction:
                     f"{', '.join(self.wrt) or 'nothing'}: add it, or pass {name}.detach()"
                 )
 
-    def adjoint(self, outputs: tuple[str, ...], wrt: tuple[str, ...]) -> AdjointKernel:
+    def adjoint(
+        self, outputs: tuple[str, ...], wrt: tuple[str, ...], accumulate: bool
+    ) -> AdjointKernel:
         """Return the adjoint for some of the outputs' cotangents and some inputs' gradients."""
-        key = outputs, wrt
+        key = outputs, wrt, accumulate
         found = self._adjoints.get(key)
         if found is None:
             found = self._adjoints[key] = vjp(
@@ -132,6 +134,7 @@ class KernelFunction:
                 outputs=outputs,
                 wrt=wrt,
                 saved=self.saved,
+                accumulate=accumulate,
                 **self.adjoint_options,
             )
         return found
@@ -177,8 +180,8 @@ def function(
         outputs: parameter -> allocation of the output: :func:`like`, or a function of one
             argument, the dictionary of the call's arguments by name, that returns a tensor.
         grid: as in a launch: extents, or a function of the arguments by name.
-        wrt: inputs whose gradients may be wanted: tensors of floats, of which no two elements
-            share memory where a gradient is wanted.
+        wrt: inputs whose gradients may be wanted: tensors of floats. Where elements of one share
+            memory, as in an expanded tensor, only its base may have a gradient.
         saved: outputs that are kept for the backward pass, which reads them instead of computing
             them again; as in :func:`tilewright.vjp`.
         residuals: float variables of the kernel that are kept for the backward pass, too, and their

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-from tilewright.errors import LaunchError
-
 
 def is_narrow(dtype: torch.dtype) -> bool:
     """Return whether sums of a type of floats are taken in float32."""
@@ -28,19 +26,27 @@ def with_layout_of(value: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
     return laid_out.copy_(value)
 
 
+def direction(value: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's tangent, given the cotangent of its gradient.
+
+    It has the tensor's strides. Where elements share memory, their cotangents are equal: they are
+    those of one element of the tensor's base.
+    """
+    first = _unexpanded(original)
+    return with_layout_of(value[first], original[first]).expand(original.shape)
+
+
 class GradientMemory:
     """The array to which an adjoint writes the gradient of a tensor.
 
     Attributes:
         array: of the tensor's shape and strides; float32 for narrow floats that are added to in
             memory, of which sums would lose digits.
-
-    Raises:
-        LaunchError: elements of the tensor share memory, as those of an expanded one do. The
-            adjoint computes one gradient for them all, and autograd needs that of each.
+        accumulates: whether the adjoint must add to it, as elements of the tensor share memory:
+            each address has one gradient, the sum over the elements there.
     """
 
-    def __init__(self, name: str, original: torch.Tensor, *, is_stored: bool = False) -> None:
+    def __init__(self, original: torch.Tensor, *, is_stored: bool = False) -> None:
         """Allocate.
 
         Args:
@@ -48,41 +54,72 @@ class GradientMemory:
         """
         self._dtype = original.dtype
         is_summed = is_narrow(original.dtype) and not is_stored
-        shape, strides = original.shape, original.stride()
-        if _overlaps(shape, strides):
-            raise LaunchError(
-                f"{name} has shape {tuple(shape)} and strides {strides}: elements share memory, "
-                "so that the kernel cannot tell their gradients apart; pass "
-                f"{name}.contiguous() and its strides"
-            )
+        self.accumulates = shares_memory(original)
         self.array = torch.empty_strided(
-            shape,
-            strides,
+            original.shape,
+            original.stride(),
             dtype=torch.float32 if is_summed else original.dtype,
             device=original.device,
         )
 
+    def zero(self) -> None:
+        """Set all elements to 0, for an adjoint that adds."""
+        self.array[_unexpanded(self.array)].zero_()
+
     def gradient(self) -> torch.Tensor:
-        """Return the gradient that was written, in the tensor's type."""
-        return self.array.to(self._dtype)
+        """Return the gradient that was written, in the tensor's type.
+
+        Of elements that share memory, the first has their whole gradient and the others have 0:
+        the derivative of ``expand`` or ``unfold``, which adds them up, has the gradient of the
+        base.
+        """
+        if not self.accumulates:
+            return self.array.to(self._dtype)
+        first = _unexpanded(self.array)
+        distinct = self.array[first]
+        if shares_memory(distinct):
+            distinct = torch.where(_is_first(distinct), distinct, 0)
+        gradient = torch.zeros(self.array.shape, dtype=self._dtype, device=self.array.device)
+        gradient[first] = distinct.to(self._dtype)
+        return gradient
 
 
 def gradient_like(original: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the shape, strides and type of a :meth:`GradientMemory.gradient`."""
+    if shares_memory(original):
+        return torch.empty(original.shape, dtype=original.dtype, device=original.device)
     return torch.empty_strided(
         original.shape, original.stride(), dtype=original.dtype, device=original.device
     )
 
 
-def _overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Return whether two elements of a tensor may share memory."""
+def shares_memory(tensor: torch.Tensor) -> bool:
+    """Return whether two elements of a tensor may share memory, as those of an expanded one do."""
+    shape: Sequence[int] = tensor.shape
     if 0 in shape:
         return False
     reach = 1
-    for stride, extent in sorted(zip(strides, shape, strict=True)):
+    for stride, extent in sorted(zip(tensor.stride(), shape, strict=True)):
         if extent == 1:
             continue
         if stride < reach:
             return True
         reach += (extent - 1) * stride
     return False
+
+
+def _unexpanded(tensor: torch.Tensor) -> tuple[slice, ...]:
+    """Return the slices that take one element of those that an expanded tensor repeats."""
+    return tuple([slice(1) if stride == 0 else slice(None) for stride in tensor.stride()])
+
+
+def _is_first(tensor: torch.Tensor) -> torch.Tensor:
+    """Return for each element whether none before it has its address."""
+    shape, strides, device = tensor.shape, tensor.stride(), tensor.device
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    addresses = torch.arange(span, device=device).as_strided(shape, strides).flatten()
+    numbers = torch.arange(addresses.numel(), device=device)
+    first = numbers.new_zeros(span).scatter_reduce(
+        0, addresses, numbers, "amin", include_self=False
+    )
+    return (first[addresses] == numbers).view(shape)

@@ -19,6 +19,7 @@ from tilewright.torch.gradient_memory import (
     is_narrow,
     with_layout_of,
 )
+from tilewright.torch.gradient_observers import check_observers
 from tilewright.torch.outputs import make_outputs
 from tilewright.torch.second_derivatives import no_gradient
 
@@ -122,6 +123,9 @@ class KernelOperators:
         needed = dict(zip(names, ctx.needs_input_grad[0], strict=True))
         function.check_wrt(needed)
         wanted = [name for name in function.wrt if needed.get(name)]
+        by_name = dict(zip(names, tensors, strict=True))
+        for name in wanted:
+            check_observers(name, by_name[name])
         given = {
             name: cotangent
             for name, cotangent in zip(function.outputs, cotangents, strict=True)
@@ -153,9 +157,10 @@ class KernelOperators:
         own: dict[str, torch.Tensor] = {}
         for name, cotangent in zip(given, backward.cotangents, strict=True):
             own[f"d_{name}"] = with_layout_of(cotangent, outputs[name])
-        memory = {name: GradientMemory(name, named[name]) for name in wanted}
-        adjoint = function.adjoint(tuple(given), tuple(wanted))
-        if any(is_narrow(named[name].dtype) for name in wanted):
+        memory = {name: GradientMemory(named[name]) for name in wanted}
+        accumulate = any(gradient.accumulates for gradient in memory.values())
+        adjoint = function.adjoint(tuple(given), tuple(wanted), accumulate)
+        if not accumulate and any(is_narrow(named[name].dtype) for name in wanted):
             layouts = tuple([(t.shape, t.stride(), t.dtype, t.device) for t in call.tensors])
             numbers = tuple(call.integers), tuple(call.floats)
             key = tuple(given), tuple(wanted), *numbers, call.text, layouts
@@ -167,10 +172,11 @@ class KernelOperators:
                 if len(self._stored) >= _MOST_KEPT:
                     self._stored.clear()
                 self._stored[key] = stored
-            memory.update(
-                (name, GradientMemory(name, named[name], is_stored=True)) for name in stored
-            )
+            memory.update((name, GradientMemory(named[name], is_stored=True)) for name in stored)
         own.update((f"d_{name}", gradient.array) for name, gradient in memory.items())
+        if accumulate:
+            for gradient in memory.values():
+                gradient.zero()
         adjoint[function.grid](**named, **outputs, **own)
         return [gradient.gradient() for gradient in memory.values()]
 

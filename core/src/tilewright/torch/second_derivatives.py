@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.derivatives.tangent_kernel import jvp
 from tilewright.torch.call_layout import tensor_names, with_tensors
-from tilewright.torch.gradient_memory import with_layout_of
+from tilewright.torch.gradient_memory import direction
 
 if TYPE_CHECKING:
     # handed in: the function whose backward pass is differentiated
@@ -42,7 +42,7 @@ def backward(function: KernelFunction, ctx: Any, seeds: Sequence[Any]) -> tuple[
     tensors, cotangents = ctx.saved_tensors[: len(names)], ctx.saved_tensors[len(names) :]
     by_name = dict(zip(names, tensors, strict=True))
     directions = {
-        name: with_layout_of(seed, by_name[name])
+        name: direction(seed, by_name[name])
         for name, seed in zip(wanted, seeds, strict=True)
         if seed is not None
     }
