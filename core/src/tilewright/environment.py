@@ -14,6 +14,7 @@ from tilewright.errors import VariableError
 
 PREFIX = "TILEWRIGHT_"
 ALLOW_GLOBALS = "TILEWRIGHT_ALLOW_NON_CONSTEXPR_GLOBALS"
+CHECKED = "TILEWRIGHT_CHECKED"
 
 #: variable -> (what it may be, what it means), in the order of the page that lists them
 VARIABLES: dict[str, tuple[str, str]] = {
@@ -24,6 +25,10 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_DEBUG": (
         "0 or 1",
         "1: compile `device_assert`, overflow checks and, on the CPU, bounds checks",
+    ),
+    CHECKED: (
+        "0 or 1",
+        "1: launches that do not name a backend run on the reference interpreter in checked mode",
     ),
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",

@@ -183,6 +183,7 @@ def own_cache(tmp_path, monkeypatch):
     for name in (
         "TILEWRIGHT_CACHE_SIZE",
         "TILEWRIGHT_BACKEND",
+        "TILEWRIGHT_CHECKED",
         "TILEWRIGHT_DEBUG",
         "TILEWRIGHT_AUTOTUNE",
         "TILEWRIGHT_PRINT_AUTOTUNING",

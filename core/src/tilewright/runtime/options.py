@@ -106,6 +106,15 @@ def refusal(
         f"Keyword argument {name} was specified but unrecognised: it is no parameter of {kernel} "
         f"and no option of backend {backend.name!r} (options: {', '.join(options)})"
     )
+    others = [
+        repr(other.manifest.name)
+        for other in registry().backends()
+        if name in other.manifest.options
+    ]
+    if others:
+        return UnknownOptionError(
+            f"{message}; {', '.join(others)} has it: pass backend={others[0]} as well"
+        )
     return UnknownOptionError(with_help(message, similar(name, (*options, *parameters))))
 
 

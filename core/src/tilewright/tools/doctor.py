@@ -158,14 +158,14 @@ def _backend(backend: object) -> CheckResult:
 
 
 def _default() -> CheckResult:
-    from tilewright.runtime.devices.backend_choice import choose, environment_choice
+    from tilewright.runtime.devices.backend_choice import choose, environment_choice, variable_of
 
     choice = environment_choice()
     try:
         backend, device = choose(None, {})
     except TilewrightError as error:
         return CheckResult("default backend", False, str(error))
-    why = "" if choice is None else ", as TILEWRIGHT_BACKEND says"
+    why = "" if choice is None else f", as {variable_of(choice)} says"
     return CheckResult(
         "default backend",
         True,

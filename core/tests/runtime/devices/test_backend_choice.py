@@ -45,6 +45,40 @@ def test_the_backend_is_chosen_by_keyword_context_environment_and_device(
     assert len(first.launches) == 3
 
 
+def test_checked_mode_by_the_environment(recorder, monkeypatch, scale, fresh):
+    from tilewright.errors import KernelError, VariableError
+    from tilewright.runtime.devices import backend_choice
+
+    @tw.jit
+    def racing(x):
+        tl.store(x, tl.program_id(0))
+
+    x = np.zeros(1, np.int32)
+    monkeypatch.setenv("TILEWRIGHT_CHECKED", "1")
+    backend_choice.refresh_environment()
+    with pytest.raises(KernelError, match="race: store races"):
+        fresh(racing)[(2,)](x)
+    fresh(racing)[(2,)](x, backend="recorder")
+    with tw.backend("recorder"):
+        fresh(racing)[(2,)](x)
+    assert len(recorder.launches) == 2
+    monkeypatch.setenv("TILEWRIGHT_BACKEND", "reference")
+    backend_choice.refresh_environment()
+    with pytest.raises(KernelError, match="race: store races"):
+        fresh(racing)[(2,)](x)
+    monkeypatch.setenv("TILEWRIGHT_BACKEND", "recorder")
+    backend_choice.refresh_environment()
+    with pytest.raises(VariableError, match="TILEWRIGHT_BACKEND=recorder: unset one of the two"):
+        fresh(racing)[(2,)](x)
+
+
+def test_an_option_of_another_backend_names_it(recorder, scale):
+    with pytest.raises(
+        KeyError, match=r"no option of backend 'recorder'.*; 'reference' has it: pa"
+    ):
+        scale[(1,)](np.zeros(8, np.float32), 8, checked=True)
+
+
 def test_a_parameter_named_backend_is_a_parameter(recorder):
     @tw.jit
     def kernel(x, backend):

@@ -62,8 +62,12 @@ def select(
             f"({device.name}): {why}"
         )
     defaults = debug_default(kernel.debug)
-    if choice is not None:
-        defaults.update(choice.options)
+    environment = None
+    if choice is None or not choice.name:
+        environment = backend_choice.environment_choice()
+    for chosen in (environment, choice):
+        if chosen is not None:
+            defaults.update(chosen.options)
     known = backend.manifest.options
     defaults.update(
         {

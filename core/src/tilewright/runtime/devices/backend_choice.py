@@ -1,9 +1,9 @@
 """Choice of the backend that runs a launch.
 
 In order: the launch keyword ``backend=``, the innermost ``with tw.backend(name):``, the environment
-variable ``TILEWRIGHT_BACKEND`` (read at the first launch), and else the default backend of the
-devices that the array arguments lie on. A kernel without arrays runs on the default backend: the
-first, by priority and then by name, that has a device.
+variables ``TILEWRIGHT_CHECKED`` and ``TILEWRIGHT_BACKEND`` (read at the first launch), and else the
+default backend of the devices that the array arguments lie on. A kernel without arrays runs on the
+default backend: the first, by priority and then by name, that has a device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import BackendError, LaunchError
+from tilewright.environment import CHECKED, flag
+from tilewright.errors import BackendError, LaunchError, VariableError
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend, registry
 from tilewright.runtime.devices import device_registry
@@ -105,17 +106,37 @@ _environment_read = False
 
 
 def environment_choice() -> Choice | None:
-    """Return the choice of ``TILEWRIGHT_BACKEND``; read once, see :func:`refresh_environment`."""
+    """Return the choice of ``TILEWRIGHT_CHECKED`` and ``TILEWRIGHT_BACKEND``.
+
+    Both are read once, see :func:`refresh_environment`.
+
+    Raises:
+        VariableError: ``TILEWRIGHT_CHECKED`` is on, and ``TILEWRIGHT_BACKEND`` names a backend
+            that has no checked mode.
+    """
     global _environment, _environment_read
     if not _environment_read:
         name = os.environ.get("TILEWRIGHT_BACKEND", "").strip()
-        _environment = Choice(name, {}) if name else None
+        options = {}
+        if flag(CHECKED):
+            name, options = name or "reference", {"checked": True}
+            if "checked" not in environment_backend(Choice(name, {})).manifest.options:
+                raise VariableError(
+                    f"{CHECKED}=1 needs the reference interpreter, but TILEWRIGHT_BACKEND={name}: "
+                    "unset one of the two"
+                )
+        _environment = Choice(name, options) if name else None
         _environment_read = True
     return _environment
 
 
+def variable_of(choice: Choice) -> str:
+    """Return the variable that leads to the choice of :func:`environment_choice`."""
+    return CHECKED if choice.options else "TILEWRIGHT_BACKEND"
+
+
 def refresh_environment() -> None:
-    """Read ``TILEWRIGHT_BACKEND`` again at the next launch that is not planned yet."""
+    """Read the variables again at the next launch that is not planned yet."""
     global _environment_read
     _environment_read = False
 
@@ -197,8 +218,9 @@ def reason(choice: Choice | None, places: Places, *, by_keyword: bool) -> str:
             if by_keyword
             else f"with tilewright.backend({choice.name!r})"
         )
-    if environment_choice() is not None:
-        return "TILEWRIGHT_BACKEND"
+    environment = environment_choice()
+    if environment is not None:
+        return variable_of(environment)
     return (
         f"the arguments lie on {_listed(places)}"
         if places
