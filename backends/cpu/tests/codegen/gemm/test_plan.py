@@ -95,6 +95,7 @@ def test_few_columns_or_rows_keep_as_many_accumulators() -> None:
         (BF16, BF16, ("avx512bf16",), 512, BF16_PAIRS),
         (BF16, BF16, ("avx512bf16",), 256, FMA32),
         (BF16, BF16, ("avx512bf16", "avx512vl"), 256, BF16_PAIRS),
+        (BF16, BF16, ("avx512bf16", "avx512vl", "avx512fp16"), 512, FMA32),
         (BF16, BF16, (), 512, FMA32),
         (I8, I8, ("avx512vnni",), 512, BYTE_QUADS),
         (I8, U8, ("avxvnni",), 256, BYTE_QUADS),
