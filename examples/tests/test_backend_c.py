@@ -23,6 +23,7 @@ from tilewright.passes.decompose.catalogue import CATALOGUE
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import lower_module
 from tilewright_conformance.op_samples import samples
+from tilewright_conformance.runtests.runner import FAILED, FILES, PASSED, Runner, report
 from tilewright_conformance.suite.catalogue import catalogue
 from tilewright_conformance.suite.profiles import OPERATIONS
 from tilewright_conformance.suite.requirements_audit import used
@@ -50,6 +51,9 @@ PROFILES = (
     if FULL
     else ("core",)
 )
+
+#: Run tests of what C leaves undefined.
+EDGES = ("bits", "casts", "integers")
 
 #: Cases with each elementwise operation in a type or two: what is not lowered is not lowered in
 #: any.
@@ -238,6 +242,17 @@ def test_what_is_not_lowered_is_refused_with_its_place(lower: Any, operation: st
         ),
     ):
         lower(next(iter(samples(operation))).module)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(FILES.glob("*.tileir")) if FULL else [FILES / f"{name}.tileir" for name in EDGES],
+    ids=lambda path: path.stem,
+)
+def test_run_tests_pass(lower: Any, path: Path) -> None:
+    outcomes = Runner("c").run_file(path)
+    assert [report(path, "c", each) for each in outcomes if each.status == FAILED] == []
+    assert Counter(each.status for each in outcomes)[PASSED] > 5
 
 
 def test_large_tiles_are_on_the_heap(lower: Any) -> None:

@@ -108,6 +108,12 @@ def test_the_wheel_installs_and_runs(installed: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_run_tests_pass(installed: Any) -> None:
+    printed = installed.python("-m", "tilewright_conformance.runtests", "--backend", "opencl")
+    assert ", 0 failed," in printed
+
+
+@pytest.mark.slow
 def test_the_installed_backend_conforms(installed: Any, one_of_each_subject: list[str]) -> None:
     selected = [part for profile in PROFILES for part in ("--profile", profile)]
     report = installed.conformance(

@@ -5,14 +5,15 @@ In an expression ``{a}``, ``{b}``, ``{c}`` are the operands, ``{bits}`` is the f
 ``{unsigned}`` its C type without a sign, ``{f}`` the letter at the end of the name of its
 functions.
 
-What C leaves undefined is defined here, so that no kernel ends the process: dividing by zero gives
-zero, and shifts take the low bits of the count. Signed arithmetic wraps around because the compiler
+What C leaves undefined is written as Tile IR defines it: a division by zero, a shift by too many
+bits, a cast of a number that is out of range. Signed arithmetic wraps around because the compiler
 is told so (``-fwrapv``).
 """
 
 from __future__ import annotations
 
 from tilewright.ir import Operation
+from tilewright.ir.float_to_int import conversion_type, integer_of_nan
 from tilewright.ir.types import (
     F64,
     I1,
@@ -24,7 +25,7 @@ from tilewright.ir.types import (
     byte_size,
     element_type,
 )
-from tilewright_c.c_types import kept, kind
+from tilewright_c.c_types import kept, kind, literal
 
 #: operation -> the expression for each kind of the first operand; see ``c_types.kind``
 EXPRESSIONS: dict[str, dict[str, str]] = {
@@ -32,8 +33,8 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "sub": {"iuf": "{a} - {b}"},
     "mul": {"iuf": "{a} * {b}"},
     "div": {
-        "i": "{b} == 0 ? 0 : {b} == -1 ? -{a} : {a} / {b}",
-        "u": "{b} == 0 ? 0 : {a} / {b}",
+        "i": "{b} == 0 ? {a} : {b} == -1 ? -({unsigned}){a} : {a} / {b}",
+        "u": "{b} == 0 ? {a} : {a} / {b}",
         "f": "{a} / {b}",
     },
     "rem": {
@@ -44,8 +45,11 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "and": {"iu": "{a} & {b}"},
     "or": {"iu": "{a} | {b}"},
     "xor": {"iu": "{a} ^ {b}"},
-    "shl": {"iu": "({unsigned}){a} << ({b} & {bits} - 1)"},
-    "shr": {"iu": "{a} >> ({b} & {bits} - 1)"},
+    "shl": {"iu": "({unsigned}){b} < {bits} ? ({unsigned}){a} << {b} : 0"},
+    "shr": {
+        "i": "({unsigned}){b} < {bits} ? {a} >> {b} : -({a} < 0)",
+        "u": "({unsigned}){b} < {bits} ? {a} >> {b} : 0",
+    },
     "fma": {"f": "fma{f}({a}, {b}, {c})"},
     "sqrt": {"f": "sqrt{f}({a})"},
     "cmp": {"iufp": "{a} {predicate} {b}"},
@@ -85,5 +89,7 @@ def cast(text: str, source: Type, result: Type, toward_zero: bool) -> str:
     if result is I1:
         return f"{text} != 0"
     if isinstance(result, IntType) and isinstance(source, FloatType):
-        return f"truncate_{result}({text})"
+        saturated = conversion_type(result)
+        nan = literal(integer_of_nan(source, saturated), saturated)
+        return f"({kept(result)})truncate_{saturated}({text}, {nan})"
     return f"to_{result}_toward_zero({text})" if toward_zero else f"({kept(result)}){text}"
