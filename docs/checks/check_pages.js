@@ -75,7 +75,9 @@ async function main() {
   const server = http.createServer(serve);
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
   const origin = `http://127.0.0.1:${server.address().port}`;
-  const browser = await puppeteer.launch({ executablePath: BROWSER, args: ["--no-sandbox", "--disable-gpu"] });
+  const browser = await puppeteer.launch({
+    executablePath: BROWSER, args: ["--no-sandbox", "--disable-gpu"], protocolTimeout: 600_000,
+  });
   const chosen = addresses()
     .filter((each) => RegExp(values.only).test(each))
     .sort()
@@ -85,16 +87,19 @@ async function main() {
     // a context of its own: pages store the first scheme that they are shown in
     const page = await (await browser.createBrowserContext()).newPage();
     await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    // colors are measured at once, not in a transition
+    await page.evaluateOnNewDocument(() => addEventListener("DOMContentLoaded", () =>
+      document.head.append(Object.assign(document.createElement("style"), { textContent: "* { transition: none !important }" }))));
     let found = [];
     page.on("pageerror", (error) => found.push(`script: ${error.message}`));
     for (const address of chosen) {
-      await page.setViewport({ width: DESKTOP, height: 900 });
-      await page.goto(`${origin}/${address}/`.replace(/\/\/$/, "/"), { waitUntil: "load" });
-      if (axe) await page.evaluate(axe);
       for (const width of [DESKTOP, PHONE]) {
         await page.setViewport({ width, height: 900 });
+        await page.goto(`${origin}/${address}/`.replace(/\/\/$/, "/"), { waitUntil: "load" });
+        await page.evaluate(() => new Promise((ready) => requestAnimationFrame(() => requestAnimationFrame(ready))));
+        if (axe) await page.evaluate(axe);
         found.push(...(await page.evaluate(wideBoxes, width === DESKTOP)));
-        if (axe && width === DESKTOP) found.push(...(await page.evaluate(barriers)));
+        if (axe) found.push(...(await page.evaluate(barriers)));
         for (const each of found) console.log(`/${address} ${width} ${scheme}: ${each}`);
         findings += found.length;
         found = [];
