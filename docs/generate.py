@@ -5,7 +5,7 @@ An mkdocs hook: ``reference/ir.md`` and ``reference/simt.md`` are the op tables,
 ``drawings`` for pictures, and ``gallery_pages`` for the gallery. ``results_pages`` show
 measurements. Pages of ``reference/library`` have the kernel library's docstrings. Tutorials are
 notebooks, too, and have charts of ``tutorial_pages``. Moved pages leave redirects (``redirects``),
-and ``search_words`` are what readers search for."""
+``source_pages`` show examples, and ``search_words`` are what readers search for."""
 
 from __future__ import annotations
 
@@ -172,6 +172,7 @@ def on_files(files: Any, config: Any) -> Any:
         from redirects import files as redirect_files
         from reference_pages.pages import pages
         from results_pages import results, summary
+        from source_pages import files as source_files
         from tutorial_pages import figures
     files.append(File.generated(config, "reference/ir.md", content=ir_page()))
     files.append(File.generated(config, "reference/simt.md", content=simt_page()))
@@ -181,6 +182,7 @@ def on_files(files: Any, config: Any) -> Any:
     contents: dict[str, str | bytes] = {**pictures(), **gallery.files(), **results.files()}
     contents |= figures.files()
     contents |= redirect_files()
+    contents |= source_files()
     contents[summary.PATH] = str(summary.chart())
     contents["licence.md"] = f"# Licence\n\n{(Path(__file__).parents[1] / 'LICENSE').read_text()}"
     contents["changelog.md"] = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
