@@ -139,12 +139,14 @@ def _of_a_backend(name: str) -> Any:
             # computed: the module that a backend's manifest names for programs
             return importlib.import_module(module)
     from tilewright.errors import similar, with_help
+    from tilewright.triton_names import successor
 
-    message = with_help(
-        f"module 'tilewright' has no attribute {name!r}",
-        "" if name.startswith("_") else similar(name, (*_MODULES, *_SUBMODULES)),
+    remedy = successor(__name__, name) or similar(name, (*_MODULES, *_SUBMODULES))
+    raise AttributeError(
+        with_help(
+            f"module 'tilewright' has no attribute {name!r}", "" if name.startswith("_") else remedy
+        )
     )
-    raise AttributeError(message)
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,27 @@ def test_unknown_names_are_refused():
         tw.nothing
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "remedy"),
+    [
+        (tw, "knobs", "tilewright help reference/environment"),
+        (tw, "compile", "kernel.warmup"),
+        (tw.runtime, "driver", "tl.target_info.current_target()"),
+        (tw.tools, "tensor_descriptor", "it is tw.TensorDescriptor"),
+    ],
+)
+def test_names_of_triton_that_are_absent_have_a_successor(module, name, remedy):
+    with pytest.raises(AttributeError) as error:
+        getattr(module, name)
+    assert f"module '{module.__name__}' has no attribute '{name}'\n  help: " in str(error.value)
+    assert remedy in str(error.value)
+
+
+def test_an_absent_name_without_successor_has_no_remedy():
+    with pytest.raises(AttributeError, match=r"^module 'tilewright.runtime' has no attribute 'x'$"):
+        tw.runtime.x
+
+
 def test_importing_is_cheap():
     program = (
         "import sys; before = set(sys.modules); import tilewright; print(*sys.modules.keys() - "
