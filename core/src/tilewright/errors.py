@@ -40,6 +40,8 @@ def helped(error: E, remedy: str) -> E:
     An error of a kernel's source shows it below the caret; see :func:`noted`.
     """
     error.add_note(with_help("", remedy).lstrip("\n"))
+    if len(notes := error.__notes__) > 1 and notes[-2].startswith(SEE):  # stays the last line
+        notes[-2:] = reversed(notes[-2:])
     return error
 
 

@@ -208,3 +208,42 @@ def test_autotuners_of_the_shim() -> None:
     own[grid](*case.arguments, **case.gradients)
     case.check()
     assert own.best_config.kwargs == {"BLOCK": 32}
+
+
+@tw.jit
+def double_blocks(x, out, BLOCK: tl.constexpr):
+    """Write twice the block of x that a program has; host descriptors have the blocks' shape."""
+    at = tl.program_id(0) * BLOCK
+    out.store([at], 2 * x.load([at]) + tl.zeros((BLOCK,), tl.float32))
+
+
+def set_blocks(arguments: dict[str, Any]) -> None:
+    for name in ("x", "out"):
+        arguments[name].block_shape = [arguments["BLOCK"]]
+
+
+def described(value: float, block: int) -> Any:
+    return tw.TensorDescriptor(np.full(64, value, np.float32), [64], [1], [block])
+
+
+@pytest.mark.parametrize("adjoint", [True, False])
+def test_an_error_names_the_hook_that_would_have_set_the_blocks(adjoint: bool) -> None:
+    tuned = tw.autotune([tw.Config({"BLOCK": 16}, pre_hook=set_blocks)], key=[])(double_blocks)
+    derived: Any = (
+        tw.vjp(tuned, outputs="out", wrt="x", prefix="t_")
+        if adjoint
+        else tw.jvp(tuned, inputs="x", outputs="out")
+    )
+
+    def tangents(block: int) -> dict[str, Any]:
+        return {"t_x": described(0 if adjoint else 3, block), "t_out": described(3, block)}
+
+    with pytest.raises(tw.CompilationError) as error:
+        derived[(4,)](described(1, 1), described(0, 1), **tangents(1))
+    help_, see = error.value.__notes__
+    assert help_.startswith("  help: derivatives do not call the pre_hook of a tw.Config")
+    assert "block_shape of x, out: " in help_ and see.startswith("  see: tilewright help ")
+    # what the remedy says
+    own = tangents(16)
+    derived[(4,)](described(1, 16), described(0, 16), BLOCK=16, **own)
+    assert (own["t_x" if adjoint else "t_out"].base == 6).all()

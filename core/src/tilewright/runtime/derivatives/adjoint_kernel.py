@@ -22,6 +22,7 @@ from tilewright.runtime.derivatives.derived_source import DerivedSource, adjoint
 from tilewright.runtime.derivatives.explanation import AdjointExplanation, explained
 from tilewright.runtime.derivatives.repeated_launch import Repeated
 from tilewright.runtime.derivatives.residual_kernel import RESIDUAL_PREFIX, ResidualKernel
+from tilewright.runtime.derivatives.skipped_hooks import skipped_hooks_named
 from tilewright.runtime.derivatives.tangent_kernel import names
 
 #: Bytes that the tapes of a launch may take, unless a limit is given.
@@ -176,7 +177,8 @@ class AdjointKernel(DerivativeKernel):
     def _plans_of(self, launch: BoundLaunch, plans: dict[str, Any]) -> AdjointPlans:
         found = plans.get("vjp")
         if found is None:
-            found = plans["vjp"] = AdjointPlans(self, launch)
+            with skipped_hooks_named(self.fn, launch):
+                found = plans["vjp"] = AdjointPlans(self, launch)
         return found
 
     def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:

@@ -23,6 +23,7 @@ from tilewright.runtime.derivatives.repeated_launch import (
     RepeatedKernel,
     RepeatedLaunch,
 )
+from tilewright.runtime.derivatives.skipped_hooks import skipped_hooks_named
 
 
 class AugmentedKernel(DerivativeKernel):
@@ -64,7 +65,8 @@ class AugmentedKernel(DerivativeKernel):
     def _run(self, launch: BoundLaunch, plans: dict[str, Any], warmup: bool) -> Any:
         plan = plans.get("kernel")
         if plan is None:
-            plan = plans["kernel"] = self._plan(launch)
+            with skipped_hooks_named(self.fn, launch):
+                plan = plans["kernel"] = self._plan(launch)
         if not warmup:
             own = {
                 name: launched_value(value, kind)
@@ -81,7 +83,8 @@ class AugmentedKernel(DerivativeKernel):
 
     def _sources(self, launch: BoundLaunch, plans: dict[str, Any]) -> DerivedSource:
         selected = self.selection_of(launch)
-        module = build_module(selected.specialization, selected.backend, selected.target)
+        with skipped_hooks_named(self.fn, launch):
+            module = build_module(selected.specialization, selected.backend, selected.target)
         return DerivedSource(self.heading, (SourceKernel(module, launch.grid),))
 
     def _selections(self, launch: BoundLaunch, plans: dict[str, Any]) -> list[Selected]:
