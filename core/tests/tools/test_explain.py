@@ -331,6 +331,17 @@ def test_the_arguments_of_a_launch_say_types_and_what_is_known_of_them():
         explain(rows, out, x, 64, BLOCK=64, backend="nvidia", arch="sm_1")
 
 
+def test_a_target_of_another_backend_is_named_where_no_backend_was_given():
+    with tw.backend("cpu"), pytest.raises(UsageError) as error:
+        explain(rows, "*fp32, *fp32, i32", BLOCK=64, arch="sm_90")
+    assert str(error.value).endswith(
+        "\n  help: backend 'nvidia' has the target sm_90a: give --backend nvidia --arch sm_90a "
+        '(in Python, backend="nvidia", arch="sm_90a")'
+    )
+    with pytest.raises(UsageError, match=r"riscv64-v$"):
+        explain(rows, "*fp32, *fp32, i32", BLOCK=64, backend="cpu", arch="sm_90")
+
+
 def test_a_backend_without_stages_has_the_ir_alone():
     found = explain(rows, "*fp32, *fp32, i32", backend="reference", BLOCK=64)
     assert list(found.panes) == ["Tile IR"] and not found.findings and not found.layouts

@@ -73,7 +73,8 @@ def place(name: str | None, arch: str | None) -> tuple[Backend, Target]:
     if arch is None:
         return backend, device_registry.target_of(backend, device_registry.find(backend, None))
     if arch not in backend.manifest.targets:
-        raise UsageError(device_registry.no_target(backend, arch))
+        others = () if name or choice else registry().backends()
+        raise UsageError(device_registry.no_target(backend, arch, others))
     return backend, device_registry.named_target(backend, arch)
 
 

@@ -139,6 +139,24 @@ def test_narrow_accesses_say_why(
     assert "missed optimizations:" in text and found[0] in text
 
 
+@tw.jit
+def transposed(x, z, BLOCK: tl.constexpr):
+    here, there = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    tl.store(z + here * BLOCK + there, tl.load(x + here * BLOCK + there).T)
+
+
+def test_an_access_that_a_shared_layout_narrows_names_warps_and_block() -> None:
+    arguments = {"x": "*fp32", "z": "*fp32"}
+    (found,) = notes(compiled(transposed, arguments, aligned=("x", "z"), BLOCK=32)[1])
+    assert re.fullmatch(
+        r"(load|store) moves 4 bytes at once instead of 16: a thread has 1 consecutive element in "
+        r"the layout that the access shares with other operations; use a smaller num_warps or a "
+        r"larger block",
+        found,
+    )
+    assert not notes(compiled(transposed, arguments, aligned=("x", "z"), BLOCK=64)[1])
+
+
 @pytest.mark.parametrize(
     ("stride", "moved"),
     [

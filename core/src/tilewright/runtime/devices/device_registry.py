@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -158,15 +158,37 @@ def target_of(backend: Backend, device: Device) -> Target:
     return found
 
 
-def no_target(backend: Backend, arch: str) -> str:
+def no_target(backend: Backend, arch: str, others: Iterable[Backend] = ()) -> str:
     """Return the message that a backend has no target ``arch``.
 
     It proposes the target of which only the letters at the end lack, as of ``sm_90``.
+
+    Args:
+        others: backends whose targets may be meant, where the caller named no backend.
     """
     targets = backend.manifest.targets
     message = f"backend {backend.name!r} has no target {arch!r}; it has {', '.join(targets)}"
-    meant = [target for target in targets if target.rstrip(ascii_lowercase) == arch]
-    return with_help(message, f"did you mean {meant[0]}?" if meant else "")
+    meant = _meant(backend, arch)
+    if meant:
+        return with_help(message, f"did you mean {meant}?")
+    for other in others:
+        meant = _meant(other, arch)
+        if meant:
+            name = other.name
+            return with_help(
+                message,
+                f"backend {name!r} has the target {meant}: give --backend {name} --arch {meant} "
+                f'(in Python, backend="{name}", arch="{meant}")',
+            )
+    return message
+
+
+def _meant(backend: Backend, arch: str) -> str:
+    """Return the target of a backend that ``arch`` means, or ""."""
+    targets = backend.manifest.targets
+    if arch in targets:
+        return arch
+    return next((name for name in targets if name.rstrip(ascii_lowercase) == arch), "")
 
 
 def named_target(backend: Backend, arch: str) -> Target:

@@ -126,9 +126,10 @@ def _narrow(
         found = f": {cause}{cause.remedy}" if cause else ", which is computed for each by itself"
         why = f"the mask is not known to be the same for {possible} elements in a row{found}"
     else:
+        elements = "elements" if width > 1 else "element"
         why = (
-            "in the layout that it shares with other operations a thread has no more "
-            "consecutive elements"
+            f"a thread has {width} consecutive {elements} in the layout that the access shares "
+            "with other operations; use a smaller num_warps or a larger block"
         )
     return (
         f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at "

@@ -38,6 +38,17 @@ class Remark(NamedTuple):
     text: str
 
 
+class Waste(NamedTuple):
+    """An access that may move ``times`` the bytes that it uses."""
+
+    line: int
+    is_store: bool
+    times: float
+
+
+_WASTE = re.compile(rf"(load|store) .*? ([\d.e+]+){OF_USED}")
+
+
 def of_toolkit(
     function: Function, machine: SimtTarget, numbers: Mapping[LinearLayout, int]
 ) -> list[Remark]:
@@ -67,14 +78,16 @@ def of_toolkit(
     return found
 
 
-def wasteful(found: Iterable[Remark]) -> tuple[int, ...]:
-    """Return the lines of accesses that may move many times the bytes that they use, in order."""
+def wasteful(found: Iterable[Remark]) -> tuple[Waste, ...]:
+    """Return the accesses that may move many times the bytes that they use, by line."""
     return tuple(
         sorted(
             {
-                remark.place.line
+                Waste(remark.place.line, waste[1] == "store", float(waste[2]))
                 for remark in found
-                if remark.kind == SLOW and remark.place is not None and OF_USED in remark.text
+                if remark.kind == SLOW
+                and remark.place is not None
+                and (waste := _WASTE.match(remark.text))
             }
         )
     )

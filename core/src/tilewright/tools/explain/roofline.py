@@ -10,6 +10,7 @@ from tilewright.passes.analysis.traffic import ArgumentTraffic, LoopTraffic, Tra
 from tilewright.plugins.ceilings import Ceilings
 from tilewright.plugins.manifest import Device, Target
 from tilewright.plugins.registry import Backend
+from tilewright.tools.explain.findings import Waste
 
 #: The ceiling of memory, beside those of compute, which are named by :func:`_rates`.
 MEMORY = "memory bandwidth"
@@ -24,13 +25,13 @@ class Roofline:
             is no launch.
         ceilings: of the device; None where the backend knows none.
         program: what a program is called: ``CTA`` on GPUs.
-        wasteful: lines of accesses that may move many times the bytes that they use.
+        wasteful: accesses that may move many times the bytes that they use, by line.
     """
 
     traffic: Traffic
     ceilings: Ceilings | None
     program: str = "program"
-    wasteful: tuple[int, ...] = ()
+    wasteful: tuple[Waste, ...] = ()
 
     @property
     def operations(self) -> int:
@@ -62,6 +63,18 @@ class Roofline:
         if ceilings.bandwidth and traffic.minimum:
             found[MEMORY] = traffic.minimum / ceilings.bandwidth
         return found
+
+    @property
+    def with_waste(self) -> int:
+        """The bytes that move if nothing uses the bytes beside those that wasteful accesses use.
+
+        All loads, or all stores, count like the most wasteful one.
+        """
+        total = 0
+        for table, is_store in ((self.traffic.reads, False), (self.traffic.writes, True)):
+            times = max((w.times for w in self.wasteful if w.is_store == is_store), default=1.0)
+            total += round(times * sum(moved.minimum or 0 for moved in table.values()))
+        return total
 
     @property
     def bound(self) -> str:
@@ -133,10 +146,19 @@ class Roofline:
         """Return the remark about accesses that move bytes that the floor does not count."""
         if not self.wasteful:
             return ""
-        lines = f"line{'s' if len(self.wasteful) > 1 else ''} {', '.join(map(str, self.wasteful))}"
+        numbers = dict.fromkeys(str(waste.line) for waste in self.wasteful)
+        lines = f"line{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+        most = max(waste.times for waste in self.wasteful)
+        text = (
+            f" It counts only the bytes that are used. The accesses at {lines} move up to "
+            f"{_ratio(most)} times as many (see the missed optimizations)"
+        )
+        moved = self.with_waste
+        if self.ceilings is None or not self.ceilings.bandwidth or moved == self.traffic.minimum:
+            return f"{text}."
         return (
-            f" It counts only the bytes that are used: the accesses at {lines} may move many "
-            "times as many (see the missed optimizations)."
+            f"{text}: where caches do not keep the rest until it is used, {_si(moved, 'B')} move, "
+            f"which take {_seconds(moved / self.ceilings.bandwidth)}."
         )
 
     def _idle(self) -> str:
