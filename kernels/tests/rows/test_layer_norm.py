@@ -51,6 +51,25 @@ def test_layer_norm_of_narrow_types(dtype):
     check_gradients(tk.layer_norm, tk.layer_norm_reference, given, dtype=dtype, atol=0.05)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_narrow_gradients_of_many_rows_are_rounded_once(dtype):
+    """Sums over rows are taken in float32, unlike PyTorch's on CPUs."""
+    torch = pytest.importorskip("torch")
+    generator, narrow = torch.Generator().manual_seed(0), getattr(torch, dtype)
+    x, weight, bias, dy = (
+        torch.randn(shape, generator=generator).to(narrow)
+        for shape in ((4096, 40), (40,), (40,), (4096, 40))
+    )
+    given = [each.requires_grad_() for each in (x, weight, bias)]
+    found = torch.autograd.grad(tk.layer_norm(*given), given, dy)
+    exact = [each.detach().double().requires_grad_() for each in given]
+    y = torch.nn.functional.layer_norm(exact[0], (40,), *exact[1:])
+    for result, expected in zip(found, torch.autograd.grad(y, exact, dy.double()), strict=True):
+        torch.testing.assert_close(
+            result.double(), expected, rtol=0.51 * torch.finfo(narrow).eps, atol=1e-3
+        )
+
+
 def test_layer_norm_refuses_weights_that_do_not_fit():
     with pytest.raises(ValueError, match="an element for each column"):
         tk.layer_norm(np.ones((3, 4), np.float32), None, np.ones(5, np.float32))
