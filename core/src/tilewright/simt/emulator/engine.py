@@ -13,12 +13,14 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.errors import KernelError
 from tilewright.simt.emulator import layout
+from tilewright.simt.emulator.async_state import BarrierObject, OperationQueue, word_at
 from tilewright.simt.emulator.blocks import BlockSite
+from tilewright.simt.emulator.deadlock import stuck_threads
+from tilewright.simt.emulator.descriptor_memory import DescriptorMemory
 from tilewright.simt.emulator.multiply import AccumulatorSite, MatmulSite
 from tilewright.simt.emulator.proxy_marks import ProxyMarks
 
@@ -27,96 +29,6 @@ from tilewright.simt.emulator.proxy_marks import ProxyMarks
 ENTRY = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64
 )
-
-
-#: Asynchronous operation: called when it is performed, it returns a function for the remaining
-#: writes, or None.
-_Step = Callable[[], Callable[[], None] | None]
-
-
-@dataclass(slots=True, eq=False)
-class BarrierObject:
-    """State of an mbarrier.
-
-    Attributes:
-        number: its name in messages: the index in the order of creation.
-        arrivals: arrivals still missing in this phase.
-        bytes: expected bytes that have not arrived; negative if bytes arrived before ``expect_tx``.
-        phase: number of completed phases.
-        copies: copies in flight to it.
-    """
-
-    number: int
-    address: int
-    count: int
-    arrivals: int
-    bytes: int = 0
-    phase: int = 0
-    copies: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return f"mbarrier {self.number}"
-
-    def end_phase(self) -> None:
-        """Complete the phase if nothing is missing, and make that visible to threads."""
-        if not self.arrivals and not self.bytes:
-            self.phase += 1
-            self.arrivals = self.count
-            _word(self.address).value = self.phase & 0x7FFFFFFF
-
-
-@dataclass(slots=True)
-class _Queue:
-    """Queue of one thread: committed groups of asynchronous operations, and the open group.
-
-    Each operation is called when it is performed, and may return a write to perform later.
-
-    Attributes:
-        ended: number of committed groups.
-        writes: remaining writes, with the numbers of their groups.
-    """
-
-    groups: deque[list[_Step]] = field(default_factory=deque)
-    open: list[_Step] = field(default_factory=list)
-    ended: int = 0
-    writes: list[tuple[int, Callable[[], None]]] = field(default_factory=list)
-
-    def end_group(self) -> None:
-        self.groups.append(self.open)
-        self.open = []
-        self.ended += 1
-
-    def run_until(self, left: int) -> None:
-        """Perform all but the youngest groups; within a group, the last operation first."""
-        while len(self.groups) > left:
-            number, group = self.ended - len(self.groups), self.groups.popleft()
-            while group:
-                write = group.pop()()
-                if write is not None:
-                    self.writes.append((number, write))
-
-    def write_until(self, left: int, order: Callable[[list[Callable[[], None]]], None]) -> None:
-        """Perform the remaining writes of all but the youngest groups, ordered by ``order``."""
-        due = [write for number, write in self.writes if number < self.ended - left]
-        self.writes = [one for one in self.writes if one[0] >= self.ended - left]
-        order(due)
-        for write in due:
-            write()
-
-
-@dataclass(slots=True)
-class _Made:
-    """Tensor map made by the kernel.
-
-    Attributes:
-        memory: the number of the memory that it is in.
-        shown: whether copies may read it.
-        readers: copies in flight that have not read it yet.
-    """
-
-    memory: int
-    shown: bool = False
-    readers: int = 0
 
 
 class Engine:
@@ -146,6 +58,7 @@ class Engine:
             mode,
         )
         self.proxies = None if marks is None else ProxyMarks(block, words, marks)
+        self.descriptors = DescriptorMemory()
         self.error: KernelError | None = None
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -165,10 +78,10 @@ class Engine:
             layout.ASK: self._ask,
             layout.SETTLE: self._settle,
             layout.PASS_TURN: self._pass_turn,
-            layout.TAKE_MEMORY: self._take_memory,
-            layout.MAKE_DESCRIPTOR: self._make_descriptor,
-            layout.SHOW_DESCRIPTOR: self._show_descriptor,
-            layout.FREE_MEMORY: self._free_memory,
+            layout.TAKE_MEMORY: self.descriptors.take_memory,
+            layout.MAKE_DESCRIPTOR: self.descriptors.make,
+            layout.SHOW_DESCRIPTOR: self.descriptors.show,
+            layout.FREE_MEMORY: self.descriptors.free_memory,
             layout.LEAVE: self._leave,
             layout.TAKE_ACCUMULATORS: self._take_accumulators,
             layout.START_INTO: self._start_into,
@@ -182,13 +95,10 @@ class Engine:
 
     def _reset(self) -> None:
         self.objects: dict[int, BarrierObject] = {}
-        self.queues: dict[tuple[int, int], _Queue] = {}
+        self.queues: dict[tuple[int, int], OperationQueue] = {}
         #: threads of each block that are through with the program
         self.left = [0] * len(self.block)
-        #: numbers of memory for descriptors that the program has, and the descriptors in it, by
-        #: their addresses
-        self.memory: set[int] = set()
-        self.made: dict[int, _Made] = {}
+        self.descriptors.clear()
         #: units of memory for accumulators that the program has, the accumulator at each place,
         #: matmuls in flight with their places, and how many were started
         self.units: int | None = None
@@ -266,7 +176,7 @@ class Engine:
             )
         if self.units is not None:
             raise KernelError("a program ends that has not given back its memory for accumulators")
-        if self.memory:
+        if self.descriptors.memory:
             raise KernelError("a program ends that has not given back its memory for descriptors")
         self._reset()
         self.areas[:] = 0
@@ -284,11 +194,11 @@ class Engine:
         address, count = arguments
         self.objects[address] = BarrierObject(len(self.objects), address, count, count)
         for place, value in ((0, 0), (layout.OBJECT_COPIES, 0), (layout.OBJECT_MARK, layout.MARK)):
-            _word(address + place).value = value
+            word_at(address + place).value = value
 
     def _object(self, address: int) -> BarrierObject:
         found = self.objects.get(address)
-        if found is None or _word(address + layout.OBJECT_MARK).value != layout.MARK:
+        if found is None or word_at(address + layout.OBJECT_MARK).value != layout.MARK:
             self._no_object(0, [address])
         assert found is not None
         return found
@@ -342,7 +252,7 @@ class Engine:
         """Tell threads how many copies they may force; none where copies wait until nothing else
         can go on."""
         if self.mode == layout.RANDOM:
-            _word(one.address + layout.OBJECT_COPIES).value = len(one.copies)
+            word_at(one.address + layout.OBJECT_COPIES).value = len(one.copies)
 
     def _finish_some(self) -> None:
         """Have a copy, or the oldest group of a queue, happen without anybody's need."""
@@ -390,7 +300,7 @@ class Engine:
         offsets: list[int],
         part: int,
     ) -> None:
-        over = self._reading(site, descriptor)
+        over = self.descriptors.reading(site, descriptor)
         if self.proxies is not None:
             self.proxies.check(shared, site.bytes, "a bulk copy", writes=True)
 
@@ -406,7 +316,7 @@ class Engine:
     def _store_block(self, thread: int, arguments: list[int]) -> None:
         number, shared, descriptor, *offsets = arguments
         site = self._site(number, BlockSite)
-        over = self._reading(site, descriptor)
+        over = self.descriptors.reading(site, descriptor)
         if self.proxies is not None:
             self.proxies.check(shared, site.bytes, "a bulk store")
 
@@ -429,54 +339,6 @@ class Engine:
             self._random.shuffle(writes)
         else:
             writes.reverse()
-
-    # ---- descriptors that kernels make
-
-    def _reading(self, site: BlockSite, descriptor: int) -> Callable[[], None]:
-        """A copy is in flight that reads a descriptor; what is to be called when it has."""
-        if not site.made:
-            return lambda: None
-        made = self.made.get(descriptor)
-        if made is None or not made.shown:
-            raise KernelError(
-                "a copy of a block reads a descriptor that was not "
-                + ("made by the thread that starts it" if made is None else "shown to it")
-            )
-        made.readers += 1
-
-        def over() -> None:
-            made.readers -= 1
-
-        return over
-
-    def _take_memory(self, thread: int, arguments: list[int]) -> None:
-        self.memory.add(arguments[0])
-
-    def _make_descriptor(self, thread: int, arguments: list[int]) -> None:
-        memory, shared, address, count = arguments
-        if memory not in self.memory:
-            raise KernelError("a descriptor is made in memory that the program does not have")
-        self._check_unread(address, "made anew")
-        ctypes.memmove(address, shared, 8 * count)
-        self.made[address] = _Made(memory)
-
-    def _show_descriptor(self, thread: int, arguments: list[int]) -> None:
-        self.made[arguments[0]].shown = True
-
-    def _free_memory(self, thread: int, arguments: list[int]) -> None:
-        for address in [
-            address for address, made in self.made.items() if made.memory == arguments[0]
-        ]:
-            self._check_unread(address, "given back")
-            del self.made[address]
-        self.memory.remove(arguments[0])
-
-    def _check_unread(self, address: int, what: str) -> None:
-        readers = self.made[address].readers if address in self.made else 0
-        if readers:
-            raise KernelError(
-                f"a descriptor is {what} while {readers} copies that read it are in flight"
-            )
 
     # ---- matmuls
 
@@ -509,7 +371,7 @@ class Engine:
         """Allocate tensor memory that does not begin at 0, so that a wrong base is found."""
         units, scratch = arguments
         self.units = units
-        _word(scratch).value = _FIRST_UNIT
+        word_at(scratch).value = _FIRST_UNIT
 
     def _free_accumulators(self, thread: int, arguments: list[int]) -> None:
         if self.into:
@@ -579,8 +441,8 @@ class Engine:
 
     # ---- queues of one thread
 
-    def _queue(self, number: int, thread: int) -> _Queue:
-        return self.queues.setdefault((number, thread), _Queue())
+    def _queue(self, number: int, thread: int) -> OperationQueue:
+        return self.queues.setdefault((number, thread), OperationQueue())
 
     def _commit(self, thread: int, arguments: list[int]) -> None:
         self._queue(arguments[0], thread).end_group()
@@ -606,7 +468,7 @@ class Engine:
 
     def _pass_turn(self, thread: int, arguments: list[int]) -> None:
         order, place, of = arguments
-        turn = _word(self._turn(order, self._rank(thread)))
+        turn = word_at(self.turn_address(order, self._rank(thread)))
         if turn.value != place:
             raise KernelError(
                 f"place {place} of order {order} passes on a turn that is that of place "
@@ -614,7 +476,8 @@ class Engine:
             )
         turn.value = (place + 1) % of
 
-    def _turn(self, order: int, rank: int = 0) -> int:
+    def turn_address(self, order: int, rank: int = 0) -> int:
+        """Return the address of the turn of an order, in the memory of a CTA."""
         return int(self.block.ctypes.data) + 8 * (rank * layout.BLOCK_WORDS + layout.TURNS + order)
 
     # ---- deadlocks
@@ -659,7 +522,7 @@ class Engine:
         elif pending is not None:
             self._finish(pending, -1)
         else:
-            raise KernelError(self._report(records))
+            raise KernelError(stuck_threads(self, records))
 
     def _can_go_on(self, record: Any) -> bool:
         found = ctypes.c_uint32.from_address(int(record[layout.WORD])).value & int(
@@ -669,52 +532,6 @@ class Engine:
         can_force = self.mode == layout.RANDOM and one is not None and bool(one.copies)
         return (found == int(record[layout.VALUE])) == bool(record[layout.EQUAL]) or can_force
 
-    def _report(self, records: Any) -> str:
-        """Describe the waits of all threads."""
-        groups: dict[tuple[int, str], list[Any]] = {}
-        for record in records:
-            groups.setdefault((int(record[layout.PART]), self._wait_of(record)), []).append(record)
-        lines = []
-        for (part, what), threads in sorted(groups.items(), key=lambda item: item[0]):
-            warps = sorted({int(record[layout.WARP]) for record in threads})
-            lines.append(
-                f"  {self.places[part]}: {len(threads)} threads of warps "
-                f"{', '.join(map(str, warps))} wait for {what}"
-            )
-        ended = len(self.words) - len(records)
-        if ended:
-            lines.append(f"  {ended} threads have ended")
-        return "threads are stuck:\n" + "\n".join(lines)
-
-    def _wait_of(self, record: Any) -> str:
-        kind, place = int(record[layout.KIND]), int(record[layout.WORD])
-        if kind == layout.AT_OBJECT:
-            one = self.objects[int(record[layout.OBJECT])]
-            missing = f"{one.arrivals} of {one.count} arrivals and {one.bytes} bytes are missing"
-            return (
-                f"the end of a phase of parity {int(record[layout.VALUE])} of {one}, which is "
-                f"in phase {one.phase}, of parity {one.phase & 1}: {missing}"
-            )
-        if kind == layout.AT_TURN:
-            order = (place - self._turn(0)) // 8 % layout.BLOCK_WORDS
-            return (
-                f"their turn, which is place {int(record[layout.VALUE])} of order {order}; it "
-                f"is that of place {_word(place).value}"
-            )
-        arrived = _word(place - 4).value
-        if kind == layout.AT_WARP_BARRIER:
-            return f"the other lanes of their warp in a shuffle, which {arrived} have reached"
-        number = (place - 4 - int(self.block.ctypes.data)) // 8
-        return (
-            f"the program's end, where {arrived} have arrived"
-            if number == layout.BETWEEN
-            else f"a barrier that others do not reach, where {arrived} have arrived"
-        )
-
 
 #: The first unit of memory for accumulators that a program gets.
 _FIRST_UNIT = 32
-
-
-def _word(address: int) -> ctypes.c_int32:
-    return ctypes.c_int32.from_address(address)
