@@ -18,7 +18,7 @@ from tilewright.runtime.compiler.compile import lower_module
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SwizzleAtoms, swizzled_layout
-from tilewright_nvidia.async_copy.tma import boxes, shares
+from tilewright_nvidia.async_copy.tma_boxes import boxes, shares
 
 
 def compiled(case: Case, arch: str = "sm_90a") -> CodeObject:

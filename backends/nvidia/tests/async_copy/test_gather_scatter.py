@@ -20,7 +20,7 @@ from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
 from tilewright_nvidia.architectures import ARCHITECTURES, target_of
 from tilewright_nvidia.async_copy.swizzle_atoms import SPANS, SwizzleAtoms, swizzled_layout
 from tilewright_nvidia.async_copy.tensor_maps import TensorMap
-from tilewright_nvidia.async_copy.tma import row_boxes
+from tilewright_nvidia.async_copy.tma_boxes import row_boxes
 from tilewright_nvidia.lower import lower
 from tilewright_nvidia.manifest import OPTIONS
 from tilewright_nvidia.toolchain.linking import assemble

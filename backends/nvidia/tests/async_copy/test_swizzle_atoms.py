@@ -17,7 +17,7 @@ from tilewright_nvidia.async_copy.swizzle_atoms import (
     swizzled_layout,
     widest_swizzle_atoms,
 )
-from tilewright_nvidia.async_copy.tma import boxes
+from tilewright_nvidia.async_copy.tma_boxes import boxes
 
 
 @pytest.mark.each_value

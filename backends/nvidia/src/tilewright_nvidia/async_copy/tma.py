@@ -13,10 +13,8 @@ layout in shared memory as a box of four rows.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from tilewright.errors import LoweringError
@@ -40,7 +38,6 @@ from tilewright.ir.types import (
     DescriptorType,
     FloatType,
     TileType,
-    Type,
 )
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.llvm.emission.writer import FunctionWriter
@@ -50,7 +47,7 @@ from tilewright.simt.dialect.ops import tma as ops
 from tilewright.simt.dialect.ops.buffers import SharedView, Slot
 from tilewright.simt.dialect.ops.dot import Multiplication
 from tilewright.simt.dialect.types import slot_type
-from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
+from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities import tma as capability
 from tilewright.simt.target.copy_mechanism import (
@@ -65,12 +62,6 @@ from tilewright.simt.target.simt_target import required
 from tilewright_nvidia.async_copy import im2col
 from tilewright_nvidia.async_copy.device_tensor_maps import DeviceMapEmission, DeviceTensorMap
 from tilewright_nvidia.async_copy.launch_expressions import expressions_of
-from tilewright_nvidia.async_copy.swizzle_atoms import (
-    SPANS,
-    SwizzleAtoms,
-    swizzle_atoms_of,
-    swizzled_layout,
-)
 from tilewright_nvidia.async_copy.tensor_maps import (
     ALIGNMENT,
     BYTES,
@@ -82,13 +73,23 @@ from tilewright_nvidia.async_copy.tensor_maps import (
     engine_type,
     fills_with_nan,
 )
+from tilewright_nvidia.async_copy.tma_boxes import (
+    ROWS_AT_ONCE,
+    SLOT_ALIGNMENT,
+    Boxes,
+    boxes,
+    can_fill,
+    can_fill_rows,
+    layouts,
+    part_bytes,
+    row_boxes,
+    shares,
+)
 from tilewright_nvidia.codegen.inline_ptx import call_asm
 from tilewright_nvidia.codegen.kernel_state import kernel_state
 from tilewright_nvidia.operations import LoadIm2col
 
 NAME: Final = "tma"
-#: Alignment of a buffer's stages, sufficient for every swizzle.
-SLOT_ALIGNMENT: Final = 1024
 #: Reduction -> element types that TMA supports for it.
 _INTEGERS: Final = frozenset({U32, I32, U64, I64})
 _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fromkeys(
@@ -96,118 +97,9 @@ _REDUCED: Final = {"add": frozenset({U32, I32, U64, F32, F16, BF16})} | dict.fro
 )
 _Copy = ops.TmaCopy | ops.RowCopy
 _LOADS: Final = (ops.BlockLoadStart, ops.RowsLoadStart)
-#: Rows of a gather4 or scatter4 instruction, and the alignment in bytes of their shared memory.
-_FOUR: Final = 4
-_ROWS_ALIGNMENT: Final = 128
 _SHARED: Final = "ptr addrspace(3)"
 #: The LLVM type of a tensor map parameter. The map stays in parameter memory, where TMA reads it.
 MAP_TYPE: Final = f'ptr byval([{BYTES} x i8]) align 64 "nvvm.grid_constant"'
-
-
-@dataclass(frozen=True, slots=True)
-class Boxes:
-    """The decomposition of a tile into boxes of one shape.
-
-    Attributes:
-        shape: extents of the map's box.
-        span: swizzle width in bytes; 0 without a swizzle.
-        starts: (offset in shared memory in bytes, coordinates in the tile) of each box.
-    """
-
-    shape: tuple[int, ...]
-    span: int
-    starts: tuple[tuple[int, tuple[int, ...]], ...]
-
-
-def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
-    """Decompose a tile, or the first of ``parts`` equal parts along its first axis, into boxes.
-
-    None if TMA cannot write the shared layout, or if the parts do not have the same layout.
-    """
-    shape, size = shared.shape, storage_size(element)
-    atoms = swizzle_atoms_of(shared, size)
-    if (
-        atoms is None
-        or atoms.inner != len(shape) - 1
-        or len(shape) > MOST_AXES
-        or shape[-1] * size % ALIGNMENT
-    ):
-        return None
-    # vectors have no swizzle, for which a stage of a buffer would have to be aligned
-    is_vector = shape[-1] == math.prod(shape)
-    if math.prod(shape) * size % (_ROWS_ALIGNMENT if is_vector else SLOT_ALIGNMENT):
-        return None
-    if parts > 1:
-        if len(shape) < 2 or shape[0] % parts or _part_bytes(shared, element, parts) is None:
-            return None
-        shape = (shape[0] // parts, *shape[1:])
-    box = [1] * len(shape)
-    box[-1] = atoms.span // size or min(shape[-1], MOST_BOX)
-    # a box is contiguous: an axis that is split leaves the outer axes an extent of 1
-    whole = bool(atoms.span) or box[-1] == shape[-1]
-    for axis in reversed(range(len(shape) - 1)):
-        if whole:
-            box[axis] = min(shape[axis], MOST_BOX)
-            whole = box[axis] == shape[axis]
-    points = itertools.product(
-        *(range(0, extent, step) for extent, step in zip(shape, box, strict=True))
-    )
-    return Boxes(
-        tuple(box),
-        atoms.span,
-        tuple((size * shared.offset(row_major(point, shared.shape)), point) for point in points),
-    )
-
-
-def _part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
-    """Return the distance in bytes between a tile's parts along the first axis.
-
-    None if it is not constant or if the parts' swizzles differ.
-    """
-    size, rows = storage_size(element), shared.shape[0] // parts
-    step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
-    along = [
-        shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape))
-        * size
-        for number in range(parts)
-    ]
-    return (
-        step
-        if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)]
-        else None
-    )
-
-
-def shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
-    """Return whether the CTAs of a cluster can multicast parts of a tile to each other."""
-    return boxes(shared, element, blocks) is not None
-
-
-def row_boxes(shared: SharedLayout, element: Type) -> Boxes | None:
-    """Decompose a tile of gathered rows into boxes of one row, four per start.
-
-    None if TMA cannot write the layout.
-    """
-    whole = boxes(shared, element)
-    if whole is None or len(shared.shape) != 2 or shared.shape[0] % _FOUR:
-        return None
-    (rows, columns), size = shared.shape, storage_size(element)
-    width = whole.shape[-1]
-    # without a swizzle, four rows are contiguous only if the box spans whole rows
-    if (not whole.span and width != columns) or _FOUR * width * size % _ROWS_ALIGNMENT:
-        return None
-    points = [(row, column) for row in range(0, rows, _FOUR) for column in range(0, columns, width)]
-    # rows of a column of atoms are consecutive; the swizzle depends on the address in shared
-    # memory, not on the row's index in the box
-    starts = (
-        (size * (shared.offset(row_major((0, column), shared.shape)) + row * width), (row, column))
-        for row, column in points
-    )
-    return Boxes((1, width), whole.span, tuple(starts))
-
-
-def can_fill_rows(shared: SharedLayout, element: Type) -> bool:
-    return row_boxes(shared, element) is not None
 
 
 def _boxes_of(copy: _Copy) -> Boxes:
@@ -225,24 +117,6 @@ def _boxes_of(copy: _Copy) -> Boxes:
         )
     assert found is not None, f"{copy.name} at {copy.location}: the TMA unit cannot reach {type_}"
     return found
-
-
-def can_fill(shared: SharedLayout, element: Type) -> bool:
-    return boxes(shared, element) is not None
-
-
-def layouts(shape: tuple[int, ...], element: Type) -> list[SharedLayout]:
-    """Return a tile's swizzled shared layouts that TMA can fill, the widest swizzle first.
-
-    A swizzle of 32 bytes is only for tiles without a wider one: TMA writes one row of an atom at a
-    time, whatever its width.
-    """
-    found = (
-        swizzled_layout(shape, storage_size(element), SwizzleAtoms(len(shape) - 1, span))
-        for span in SPANS
-    )
-    fitting = [layout for layout in found if layout is not None and can_fill(layout, element)]
-    return fitting[:-1] if len(fitting) == len(SPANS) else fitting
 
 
 def keeps(operation: BlockAccess, divisors: Sequence[int], width: int) -> bool:
@@ -577,7 +451,7 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
     if copy.parts > 1:  # this CTA's part
         rank, step = (
             required(context.target.clusters, context.target, "clusters").rank(w),
-            _part_bytes(copy.layout, copy.element, copy.parts),
+            part_bytes(copy.layout, copy.element, copy.parts),
         )
         first = w.emit(
             f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}"
@@ -618,7 +492,7 @@ def _four(w: FunctionWriter, rows: str, first: int) -> list[str]:
     """Load four row indices from shared memory."""
     place = w.emit(f"getelementptr i32, {_SHARED} {rows}, i32 {first}") if first else rows
     word = w.emit(f"load <4 x i32>, {_SHARED} {place}, align 16")
-    return [w.emit(f"extractelement <4 x i32> {word}, i32 {i}") for i in range(_FOUR)]
+    return [w.emit(f"extractelement <4 x i32> {word}, i32 {i}") for i in range(ROWS_AT_ONCE)]
 
 
 def commit(context: SimtContext) -> None:
