@@ -23,6 +23,7 @@ from tilewright.ir.ops.control import If
 from tilewright.ir.ops.memory import Barrier
 from tilewright.ir.table import Effect
 from tilewright.simt.analysis.async_hazards import FlightError
+from tilewright.simt.analysis.pending_accesses import ByteRange
 from tilewright.simt.analysis.proxies import ProxyAccesses, proxy_accesses
 from tilewright.simt.dialect.loop_carried import CARRIERS
 from tilewright.simt.dialect.op_interface import SharedEffects
@@ -31,7 +32,7 @@ from tilewright.simt.dialect.ops.mbarrier import Arrive, Barriers, Publish
 from tilewright.simt.dialect.ops.warp_specialize import Part, Partition
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES
-from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
+from tilewright.simt.passes.shared_ranges import SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
 
 #: Barriers and arrivals: operations that order earlier accesses of a thread for other threads.

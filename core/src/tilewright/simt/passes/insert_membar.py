@@ -54,28 +54,28 @@ a tile atomic makes earlier writes visible.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
-from tilewright.ir.core import Function, Operation, Region, Value
+from tilewright.ir.core import Function, Operation, Region
 from tilewright.ir.ops import TABLE
-from tilewright.ir.ops.arithmetic import Constant
 from tilewright.ir.ops.control import For, If, While
 from tilewright.ir.ops.debug import InlineAsm
 from tilewright.ir.ops.memory import ATOMICS, Barrier
 from tilewright.ir.table import Effect
-from tilewright.ir.types import PointerType, TileType, element_type
+from tilewright.ir.types import TileType
 from tilewright.passes.analysis.affine import is_inside
 from tilewright.passes.effects import effects_of
 from tilewright.simt.analysis.address_overlap import AddressOverlap
-from tilewright.simt.analysis.alias import MAKING
 from tilewright.simt.analysis.async_hazards import FlightError
 from tilewright.simt.analysis.divergence import Divergence, DivergentBranch
+from tilewright.simt.analysis.pending_accesses import ByteRange, GlobalAccess, PendingAccesses
 from tilewright.simt.analysis.proxies import proxy_accesses
+from tilewright.simt.analysis.underlying_objects import ANYWHERE, UnderlyingObjects, may_alias
 from tilewright.simt.assign_layouts.coalesce import ACCESSES, mask_of
 from tilewright.simt.dialect.async_groups import Tokens
 from tilewright.simt.dialect.attributes import WARPS, layout_of
-from tilewright.simt.dialect.loop_carried import CARRIERS, Carried, all_carried, terminator
+from tilewright.simt.dialect.loop_carried import CARRIERS, all_carried, terminator
 from tilewright.simt.dialect.op_interface import SharedEffects
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
@@ -84,11 +84,8 @@ from tilewright.simt.dialect.ops.warp_specialize import Part, Partition, Phase
 from tilewright.simt.dialect.registry import interface_of
 from tilewright.simt.dialect.types import COPIES, MATMULS, STORES
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
-from tilewright.simt.passes.shared_ranges import ByteRange, SharedRanges, overlap
+from tilewright.simt.passes.shared_ranges import SharedRanges, overlap
 from tilewright.simt.target.simt_target import SimtTarget
-
-#: Underlying object of pointers of unknown origin.
-_ANYWHERE: Final = None
 
 #: Operations that synchronize all threads: one thread initializes mbarriers, and a barrier
 #: follows.
@@ -100,102 +97,6 @@ def insert_barriers(function: Function, target: SimtTarget) -> None:
     _Barriers(function, target).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Global:
-    """Access of global memory.
-
-    Attributes:
-        roots: the pointer arguments that may point to the accessed memory (underlying objects).
-        pointer, mask: the pointers and the mask, or None. An access by a descriptor has neither.
-        loop: the outermost loop whose body defines the pointers, if the access was in an earlier
-            iteration of that loop.
-    """
-
-    roots: frozenset[Value | None]
-    pointer: Value | None
-    writes: bool
-    mask: Value | None = None
-    loop: Operation | None = None
-
-
-#: A range that threads read, and the first barrier or arrival after the read.
-_Read = tuple[ByteRange, Operation | None]
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Accesses since the last barrier, which other threads may still be executing.
-
-    Attributes:
-        reads, writes: ranges of shared memory.
-        later: written ranges that nothing accesses before the end of the region that writes them.
-        copies: ranges that asynchronous copies in flight write.
-        matmuls: ranges that asynchronous matmuls in flight read. A barrier alone does not make it
-            safe to write there.
-        stores: ranges that bulk stores in flight read.
-        hidden: ranges that threads wrote through the generic proxy and have not fenced yet.
-        unfenced: ranges that threads read and that some bulk copy writes, each with the first
-            barrier or arrival after the read, if there was one.
-        warps: scratch space of which each warp accessed bytes of its own, with the operations: the
-            same operation, executed again, needs no barrier.
-    """
-
-    reads: set[ByteRange] = field(default_factory=set)
-    writes: set[ByteRange] = field(default_factory=set)
-    later: set[ByteRange] = field(default_factory=set)
-    copies: set[ByteRange] = field(default_factory=set)
-    matmuls: set[ByteRange] = field(default_factory=set)
-    stores: set[ByteRange] = field(default_factory=set)
-    hidden: set[ByteRange] = field(default_factory=set)
-    unfenced: set[_Read] = field(default_factory=set)
-    globals: set[_Global] = field(default_factory=set)
-    warps: set[tuple[ByteRange, Operation]] = field(default_factory=set)
-
-    def copy(self) -> _Pending:
-        made = _Pending()
-        made.add(self)
-        return made
-
-    def add(self, other: _Pending) -> bool:
-        """Merge another state into this one; return whether that added anything."""
-        before = self._size()
-        for mine, theirs in zip(self._ranges(), other._ranges(), strict=True):
-            mine |= theirs
-        self.globals |= other.globals
-        self.unfenced |= other.unfenced
-        self.warps |= other.warps
-        return self._size() > before
-
-    def replace(self, other: _Pending) -> None:
-        self.reads, self.writes, self.later, self.copies, self.matmuls, self.stores, self.hidden = (
-            other._ranges()
-        )
-        self.globals, self.unfenced, self.warps = other.globals, other.unfenced, other.warps
-
-    def _ranges(self) -> tuple[set[ByteRange], ...]:
-        return (
-            self.reads,
-            self.writes,
-            self.later,
-            self.copies,
-            self.matmuls,
-            self.stores,
-            self.hidden,
-        )
-
-    def _size(self) -> int:
-        others = len(self.globals) + len(self.unfenced) + len(self.warps)
-        return others + sum(map(len, self._ranges()))
-
-    def clear(self) -> None:
-        """Drop the accesses that a barrier orders; unfenced accesses remain."""
-        self.reads.clear()
-        self.writes.clear()
-        self.later.clear()
-        self.globals.clear()
-        self.warps.clear()
-
-
 class _Barriers:
     def __init__(self, function: Function, target: SimtTarget) -> None:
         self.function, self.target = function, target
@@ -204,7 +105,7 @@ class _Barriers:
         self.carried = all_carried(function)
         self.tokens = Tokens(function)
         self.ranges = SharedRanges(function, target, self.carried)
-        self._roots: dict[Value, frozenset[Value | None]] = {}
+        self.objects = UnderlyingObjects(function, self.carried)
         self._overlap = AddressOverlap(function)
         #: ranges that the async proxy accesses, if that needs proxy fences
         self._engines: set[ByteRange] = set()
@@ -221,11 +122,11 @@ class _Barriers:
                     self._engines.update(self._touched(operation, effects))
                     self._async_writes.update(self.ranges.of_slots(effects.blocks))
         if not self._alone:
-            self._region(self.function.body, _Pending())
+            self._region(self.function.body, PendingAccesses())
 
     # ---- flow
 
-    def _region(self, region: Region, pending: _Pending) -> None:
+    def _region(self, region: Region, pending: PendingAccesses) -> None:
         for operation in region:
             if isinstance(operation, CARRIERS):
                 cause = self._divergence.cause(operation) if self._diverged is None else None
@@ -240,7 +141,7 @@ class _Barriers:
         pending.writes |= pending.later
         pending.later.clear()
 
-    def _parts(self, operation: Operation, pending: _Pending) -> None:
+    def _parts(self, operation: Operation, pending: PendingAccesses) -> None:
         """Visit the warp-specialized partitions, which mbarriers order among each other.
 
         If any access is pending, a barrier stands before the partitions; all threads synchronize
@@ -265,7 +166,7 @@ class _Barriers:
             pending.unfenced |= end.unfenced
         pending.clear()
 
-    def _diverge(self, operation: Operation, cause: InlineAsm, pending: _Pending) -> None:
+    def _diverge(self, operation: Operation, cause: InlineAsm, pending: PendingAccesses) -> None:
         """Visit a divergent branch or loop: any barrier that it needs stands before it."""
         after, found = self._look_through(operation, cause, pending)
         if found.waits:
@@ -276,8 +177,8 @@ class _Barriers:
         pending.replace(after)
 
     def _look_through(
-        self, operation: Operation, cause: InlineAsm, pending: _Pending
-    ) -> tuple[_Pending, DivergentBranch]:
+        self, operation: Operation, cause: InlineAsm, pending: PendingAccesses
+    ) -> tuple[PendingAccesses, DivergentBranch]:
         """Return the state after a divergent branch or loop, and the barriers that it lacks."""
         self._diverged, after = DivergentBranch(operation, cause), pending.copy()
         try:
@@ -291,9 +192,9 @@ class _Barriers:
         slots = (slot for one in region.walk() for slot in _effects(one, self.target).blocks)
         return set(self.ranges.of_slots(slots)) if self._async_writes else set()
 
-    def _structured(self, operation: Operation, pending: _Pending) -> None:
+    def _structured(self, operation: Operation, pending: PendingAccesses) -> None:
         if isinstance(operation, If):
-            after = _Pending()
+            after = PendingAccesses()
             for region in operation.regions:
                 branch = pending.copy()
                 self._region(region, branch)
@@ -302,7 +203,7 @@ class _Barriers:
         else:
             self._loop(operation, pending)
 
-    def _loop(self, operation: Operation, pending: _Pending) -> None:
+    def _loop(self, operation: Operation, pending: PendingAccesses) -> None:
         """Visit a loop until the accesses pending at the end of an iteration reach a fixed point.
 
         Barriers inserted on the way stay. Where the async proxy accesses in the loop what threads
@@ -325,7 +226,7 @@ class _Barriers:
             left.add(state)
         pending.replace(left)
 
-    def _reads_hidden(self, loop: Operation, pending: _Pending) -> bool:
+    def _reads_hidden(self, loop: Operation, pending: PendingAccesses) -> bool:
         """Return whether the async proxy accesses unfenced writes in a loop."""
         return any(
             overlap(self._touched(inner, _effects(inner, self.target)), pending.hidden)
@@ -334,7 +235,7 @@ class _Barriers:
             if inner.spec.effects is not Effect.NONE
         )
 
-    def _outdated(self, access: _Global, loop: Operation) -> _Global:
+    def _outdated(self, access: GlobalAccess, loop: Operation) -> GlobalAccess:
         """Turn an access into one of an earlier iteration of a loop.
 
         Pointers and masks that the loop's body defines have other values now; masks are not
@@ -350,7 +251,7 @@ class _Barriers:
 
     # ---- operations
 
-    def _visit(self, operation: Operation, pending: _Pending) -> None:
+    def _visit(self, operation: Operation, pending: PendingAccesses) -> None:
         name = operation.name
         if self._diverged is not None and self._meets(operation):
             raise self._diverged.refusal(operation)
@@ -455,7 +356,7 @@ class _Barriers:
             or bool(scratch_of(operation, self.target))
         )
 
-    def _wait(self, operation: Operation, pending: _Pending) -> None:
+    def _wait(self, operation: Operation, pending: PendingAccesses) -> None:
         """Turn completed copies into writes, and completed matmuls and bulk stores into reads.
 
         From here on a barrier orders them.
@@ -475,7 +376,7 @@ class _Barriers:
                 if not left:
                     pending.stores.clear()
 
-    def _insert(self, operation: Operation, pending: _Pending) -> None:
+    def _insert(self, operation: Operation, pending: PendingAccesses) -> None:
         """Insert a barrier before an operation, with a proxy fence if accesses are unfenced."""
         self._publish(operation, pending)
         assert operation.parent is not None
@@ -498,17 +399,17 @@ class _Barriers:
         found = proxy_accesses(operation, effects, self.target)
         return self.ranges.of_slots((*found.async_reads, *found.async_writes))
 
-    def _hide(self, written: Iterable[ByteRange], pending: _Pending) -> None:
+    def _hide(self, written: Iterable[ByteRange], pending: PendingAccesses) -> None:
         """Record generic-proxy writes to bytes that the async proxy accesses in the function."""
         pending.hidden.update(one for one in written if overlap([one], self._engines))
 
-    def _publish(self, operation: Operation, pending: _Pending) -> None:
+    def _publish(self, operation: Operation, pending: PendingAccesses) -> None:
         """Insert a proxy fence for the pending generic-proxy writes before a barrier or arrival."""
         if pending.hidden:
             _insert_fence(operation)
             pending.hidden.clear()
 
-    def _learned(self, operation: Operation, pending: _Pending) -> None:
+    def _learned(self, operation: Operation, pending: PendingAccesses) -> None:
         """Record a barrier or arrival, by which other threads learn that earlier reads were issued.
 
         Reads fenced directly before it are complete; for all other reads this is the place for a
@@ -523,7 +424,7 @@ class _Barriers:
         else:
             pending.unfenced = {(one, before or operation) for one, before in pending.unfenced}
 
-    def _fence_reads(self, blocks: list[ByteRange], pending: _Pending) -> None:
+    def _fence_reads(self, blocks: list[ByteRange], pending: PendingAccesses) -> None:
         """Fence the pending reads of bytes that a bulk copy overwrites.
 
         The fences go to the barriers or arrivals after the reads. A read of another slot of the
@@ -540,7 +441,7 @@ class _Barriers:
 
     # ---- global memory
 
-    def _global(self, operation: Operation) -> list[_Global]:
+    def _global(self, operation: Operation) -> list[GlobalAccess]:
         effects = effects_of(operation)
         slots = any(is_place(operand) for operand in operation.operands)
         addresses = {
@@ -551,14 +452,17 @@ class _Barriers:
         if (pointer := addresses.get("pointer")) is not None:
             mask = mask_of(operation) if isinstance(operation, ACCESSES) else None
             return [
-                _Global(
-                    self.roots(pointer), pointer, bool(effects & Effect.WRITE) and not slots, mask
+                GlobalAccess(
+                    self.objects.of_pointer(pointer),
+                    pointer,
+                    bool(effects & Effect.WRITE) and not slots,
+                    mask,
                 )
             ]
         if (descriptor := addresses.get("descriptor")) is not None:
             return [
-                _Global(
-                    self._described(descriptor),
+                GlobalAccess(
+                    self.objects.of_descriptor(descriptor),
                     None,
                     bool(effects & Effect.WRITE) and not _effects(operation, self.target).blocks,
                 )
@@ -566,32 +470,12 @@ class _Barriers:
         if slots:
             return []
         if effects & (Effect.READ | Effect.WRITE):
-            return [_Global(frozenset((_ANYWHERE,)), None, bool(effects & Effect.WRITE))]
+            return [GlobalAccess(frozenset((ANYWHERE,)), None, bool(effects & Effect.WRITE))]
         return []
 
-    def _described(self, descriptor: Value) -> frozenset[Value | None]:
-        """Underlying objects of a descriptor: itself, and the pointer argument of the same tensor.
-
-        That argument is the first of the descriptor's components, which follow it in the argument
-        list. A descriptor made in the kernel has the underlying objects of its base pointer.
-        """
-        arguments = self.function.arguments
-        made = descriptor.definition
-        if made is not None:
-            assert isinstance(made, MAKING)
-            return self.roots(made.base)
-        return frozenset(
-            (
-                descriptor,
-                *(
-                    arguments[descriptor.index + 1 : descriptor.index + 2]
-                    if descriptor.owner is self.function.body
-                    else ()
-                ),
-            )
-        )
-
-    def _global_conflict(self, operation: Operation, access: _Global, pending: _Pending) -> bool:
+    def _global_conflict(
+        self, operation: Operation, access: GlobalAccess, pending: PendingAccesses
+    ) -> bool:
         if isinstance(operation, ATOMICS) and operation.order in ("release", "acq_rel"):
             scalar = not isinstance(operation.pointer.type, TileType)
             if any(
@@ -600,13 +484,13 @@ class _Barriers:
             ):
                 return True
         for other in pending.globals:
-            if not (other.writes or access.writes) or not _may_alias(other.roots, access.roots):
+            if not (other.writes or access.writes) or not may_alias(other.roots, access.roots):
                 continue
             if not self._same_thread(other, access):
                 return True
         return False
 
-    def _same_thread(self, earlier: _Global, access: _Global) -> bool:
+    def _same_thread(self, earlier: GlobalAccess, access: GlobalAccess) -> bool:
         """Return whether only one thread accesses each address that two accesses have in common."""
         a, b = earlier.pointer, access.pointer
         if a is None or b is None:
@@ -617,45 +501,6 @@ class _Barriers:
             if a.layout is not None and layout_of(a).redundant_threads() == (0, 0):
                 return True
         return self._overlap.are_apart(a, earlier.mask, b, access.mask, earlier.loop)
-
-    def roots(self, pointer: Value) -> frozenset[Value | None]:
-        """Underlying objects of a pointer or tile of pointers: arguments, or ``_ANYWHERE``."""
-        found = self._roots.get(pointer)
-        if found is None:
-            found = self._roots[pointer] = frozenset(self._reached(pointer))
-        return found
-
-    def _reached(self, pointer: Value) -> set[Value | None]:
-        found: set[Value | None] = set()
-        pending, seen = [pointer], {pointer}
-        while pending:
-            value = pending.pop()
-            known = self._roots.get(value)
-            if known is not None:
-                found |= known
-                continue
-            sources = self._sources(value, found)
-            pending += [source for source in sources if source not in seen]
-            seen.update(sources)
-        return found
-
-    def _sources(self, value: Value, found: set[Value | None]) -> list[Value]:
-        """Pointers that a pointer is computed from; underlying objects are added to ``found``."""
-        carried: Carried | None = self.carried.get(value)
-        if carried is not None:
-            return list(carried.incoming())
-        operation = value.definition
-        if operation is None:
-            found.add(value)  # an argument
-            return []
-        sources = (
-            [operand for operand in operation.operands if _is_pointer(operand)]
-            if _passes_on(operation)
-            else []
-        )
-        if not sources and not isinstance(operation, Constant):
-            found.add(_ANYWHERE)
-        return sources
 
 
 def _effects(operation: Operation, target: SimtTarget) -> SharedEffects:
@@ -688,19 +533,6 @@ def _insert_fence(operation: Operation) -> None:
     assert operation.parent is not None
     fence = Operation(SIMT_TABLE["simt.publish"], (), (), {}, (), location=operation.location)
     operation.parent.insert_before(fence, operation)
-
-
-def _passes_on(operation: Operation) -> bool:
-    """Return whether pointer results derive from pointer operands, not from memory or integers."""
-    return operation.spec.effects is Effect.NONE
-
-
-def _is_pointer(value: Value) -> bool:
-    return isinstance(element_type(value.type), PointerType)
-
-
-def _may_alias(a: frozenset[Value | None], b: frozenset[Value | None]) -> bool:
-    return _ANYWHERE in a or _ANYWHERE in b or not a.isdisjoint(b)
 
 
 __all__ = ["insert_barriers"]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.ir.core import Function, Operation, Value
 from tilewright.passes.rewriter import constant_of
+from tilewright.simt.analysis.pending_accesses import ByteRange
 from tilewright.simt.dialect.attributes import offset_of
 from tilewright.simt.dialect.loop_carried import Carried, all_carried
 from tilewright.simt.dialect.ops.buffers import Buffer, Slot
@@ -16,9 +17,6 @@ from tilewright.simt.dialect.ops.mbarrier import Barriers
 from tilewright.simt.dialect.types import BarriersType, BufferType
 from tilewright.simt.passes.allocate_shared import is_place, scratch_of
 from tilewright.simt.target.simt_target import SimtTarget, required
-
-#: Half-open range of bytes of shared memory: (first, one past the last).
-ByteRange = tuple[int, int]
 
 
 class SharedRanges:
