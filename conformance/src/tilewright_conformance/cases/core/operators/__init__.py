@@ -17,6 +17,8 @@ import tilewright.language as tl
 from tilewright.language.extra import libdevice
 from tilewright_conformance.cases.core.operators import kernels as ops
 from tilewright_conformance.cases.core.operators.kernels import common, meet
+from tilewright_conformance.cases.core.operators.multiplications import multiplications
+from tilewright_conformance.cases.core.operators.operator_case import BLOCK, case
 from tilewright_conformance.oracles.dtypes import (
     FLOATS,
     INTEGERS,
@@ -29,11 +31,7 @@ from tilewright_conformance.oracles.dtypes import (
 )
 from tilewright_conformance.suite.case import Case
 from tilewright_conformance.suite.session import Session
-from tilewright_conformance.testlib.case_table import Table
 from tilewright_conformance.testlib.numbers import check, draw, special, unset, wide
-
-_BLOCK = 256
-_case = functools.partial(Table("operators", "core", "NumPy, exact integers").case, tile=_BLOCK)
 
 
 def cases() -> Iterator[Case]:
@@ -41,7 +39,7 @@ def cases() -> Iterator[Case]:
     yield from _scalars()
     yield from _alone()
     yield from _extremes()
-    yield from _multiplications()
+    yield from multiplications()
     yield from _functions()
     yield from _shapes()
 
@@ -51,10 +49,10 @@ def cases() -> Iterator[Case]:
 
 def _arithmetic(a: str, b: str, session: Session) -> None:
     name = common(a, b)
-    x, y = ops.operands(session.rng, a, b, _BLOCK)
-    found = [unset(_BLOCK, kind(name)) for _ in range(3)]
+    x, y = ops.operands(session.rng, a, b, BLOCK)
+    found = [unset(BLOCK, kind(name)) for _ in range(3)]
     session.launch(
-        ops.arithmetic, (1,), x, y, *found, TYPE=language(name), BLOCK=_BLOCK, **session.strict
+        ops.arithmetic, (1,), x, y, *found, TYPE=language(name), BLOCK=BLOCK, **session.strict
     )
     p, q = meet(x, name), meet(y, name)
     with np.errstate(all="ignore"):
@@ -65,9 +63,9 @@ def _arithmetic(a: str, b: str, session: Session) -> None:
 
 def _comparison(a: str, b: str, session: Session) -> None:
     name = common(a, b)
-    x, y = ops.operands(session.rng, a, b, _BLOCK)
-    found = unset((6, _BLOCK), np.int8)
-    session.launch(ops.compared, (1,), x, y, found, BLOCK=_BLOCK)
+    x, y = ops.operands(session.rng, a, b, BLOCK)
+    found = unset((6, BLOCK), np.int8)
+    session.launch(ops.compared, (1,), x, y, found, BLOCK=BLOCK)
     p, q = meet(x, name), meet(y, name)
     with np.errstate(invalid="ignore"):
         for row, compare in zip(found, ops.COMPARISONS, strict=True):
@@ -81,14 +79,14 @@ def _division(a: str, b: str, session: Session) -> None:
     quotient = "float64" if name == "float64" else "float32"
     rest = name if whole else quotient
     if whole:
-        x, y = (ops.usual(session.rng, one, _BLOCK) for one in (a, b))
+        x, y = (ops.usual(session.rng, one, BLOCK) for one in (a, b))
         if name in SIGNED:
             y[y == -1] = 3  # the smallest number has no opposite
     else:
-        x, y = ops.operands(session.rng, a, b, _BLOCK)
-    found = [unset(_BLOCK, kind(kept)) for kept in (quotient, rest, rest)]
+        x, y = ops.operands(session.rng, a, b, BLOCK)
+    found = [unset(BLOCK, kind(kept)) for kept in (quotient, rest, rest)]
     types = {"TYPE": language(quotient), "REST": language(rest)}
-    session.launch(ops.divided, (1,), x, y, *found, **types, BLOCK=_BLOCK, **session.strict)
+    session.launch(ops.divided, (1,), x, y, *found, **types, BLOCK=BLOCK, **session.strict)
     p, q = meet(x, rest), meet(y, rest)
     with np.errstate(all="ignore"):
         session.check(found[0], meet(x, quotient) / meet(y, quotient), name="x / y")
@@ -100,10 +98,10 @@ def _division(a: str, b: str, session: Session) -> None:
 def _bits(a: str, b: str, session: Session) -> None:
     """``>>`` brings in the sign where the left operand is signed."""
     name = common(a, b)
-    x, y = (wide(session.rng, one, _BLOCK) for one in (a, b))
-    found = [unset(_BLOCK, name) for _ in range(5)]
-    inverted = unset(_BLOCK, a)
-    session.launch(ops.bitwise, (1,), x, y, *found, inverted, TYPE=language(name), BLOCK=_BLOCK)
+    x, y = (wide(session.rng, one, BLOCK) for one in (a, b))
+    found = [unset(BLOCK, name) for _ in range(5)]
+    inverted = unset(BLOCK, a)
+    session.launch(ops.bitwise, (1,), x, y, *found, inverted, TYPE=language(name), BLOCK=BLOCK)
     p, q = x.astype(name), y.astype(name)
     amount = (y & y.dtype.type(8 * p.itemsize - 1)).astype(name)
     left, right = ops.shifted(p, amount, arithmetic=a in SIGNED)
@@ -115,10 +113,10 @@ def _bits(a: str, b: str, session: Session) -> None:
 
 def _choice(a: str, b: str, session: Session) -> None:
     name = common(a, b)
-    x, y = ops.operands(session.rng, a, b, _BLOCK)
-    condition = session.rng.integers(0, 2, _BLOCK).astype(np.int32)
-    found = [unset(_BLOCK, kind(name)) for _ in range(3)]
-    session.launch(ops.chosen, (1,), condition, x, y, *found, TYPE=language(name), BLOCK=_BLOCK)
+    x, y = ops.operands(session.rng, a, b, BLOCK)
+    condition = session.rng.integers(0, 2, BLOCK).astype(np.int32)
+    found = [unset(BLOCK, kind(name)) for _ in range(3)]
+    session.launch(ops.chosen, (1,), condition, x, y, *found, TYPE=language(name), BLOCK=BLOCK)
     p, q = meet(x, name), meet(y, name)
     check(session, found[0], np.where(condition != 0, p, q), name="where(c, x, y)")
     with np.errstate(invalid="ignore"):
@@ -130,7 +128,7 @@ def _pairs() -> Iterator[Case]:
     for index, (a, b) in enumerate(ops.PAIRS):
         name, pair, quick = common(a, b), f"{IR[a]}_{IR[b]}", index % 9 == 0 or a == b
         mixed = {a, b} <= set(INTEGERS) and (a in SIGNED) != (b in SIGNED)
-        yield _case(
+        yield case(
             f"arithmetic/{pair}/values",
             "x + y",
             functools.partial(_arithmetic, a, b),
@@ -139,7 +137,7 @@ def _pairs() -> Iterator[Case]:
             name,
             quick=quick,
         )
-        yield _case(
+        yield case(
             f"compare/{pair}/values",
             "x < y",
             functools.partial(_comparison, a, b),
@@ -157,7 +155,7 @@ def _pairs() -> Iterator[Case]:
                 if name in INTEGERS
                 else ("float32",)
             )
-            yield _case(
+            yield case(
                 f"divide/{pair}/values",
                 "x / y",
                 functools.partial(_division, a, b),
@@ -167,7 +165,7 @@ def _pairs() -> Iterator[Case]:
                 quick=quick,
             )
         wide_bf16 = ("float32",) if "bfloat16" in (a, b) else ()
-        yield _case(
+        yield case(
             f"choose/{pair}/values",
             "tl.where",
             functools.partial(_choice, a, b),
@@ -181,7 +179,7 @@ def _pairs() -> Iterator[Case]:
         name = common(a, b)
         # a right shift has the signedness of what is shifted
         shifted = f"{'' if a in SIGNED else 'u'}{name.removeprefix('u')}"
-        yield _case(
+        yield case(
             f"bits/{IR[a]}_{IR[b]}/values",
             "x & y",
             functools.partial(_bits, a, b),
@@ -197,10 +195,10 @@ def _pairs() -> Iterator[Case]:
 
 
 def _with_number(name: str, number: float, result: str, kernel: Any, session: Session) -> None:
-    x = wide(session.rng, name, _BLOCK)
-    found = [unset(_BLOCK, kind(result)) for _ in range(3)]
+    x = wide(session.rng, name, BLOCK)
+    found = [unset(BLOCK, kind(result)) for _ in range(3)]
     given = {"NUMBER": number} if kernel is ops.with_number else {"number": number}
-    session.launch(kernel, (1,), x, *found, TYPE=language(result), BLOCK=_BLOCK, **given)
+    session.launch(kernel, (1,), x, *found, TYPE=language(result), BLOCK=BLOCK, **given)
     p, q = meet(x, result), np.array(number).astype(kind(result))
     with np.errstate(all="ignore"):
         expected = {"x + n": p + q, "n - x": q - p, "x * n": p * q}
@@ -210,9 +208,9 @@ def _with_number(name: str, number: float, result: str, kernel: Any, session: Se
 
 def _beyond(name: str, number: int, session: Session) -> None:
     """Compare with a number outside the element type's range, which has a type of its own."""
-    x = wide(session.rng, name, _BLOCK)
-    found = unset((3, _BLOCK), np.int8)
-    session.launch(ops.beyond, (1,), x, found, NUMBER=number, BLOCK=_BLOCK)
+    x = wide(session.rng, name, BLOCK)
+    found = unset((3, BLOCK), np.int8)
+    session.launch(ops.beyond, (1,), x, found, NUMBER=number, BLOCK=BLOCK)
     exact = x.astype(object)
     for row, expected in zip(
         found, (exact < number, exact == number, exact >= number), strict=True
@@ -221,11 +219,11 @@ def _beyond(name: str, number: int, session: Session) -> None:
 
 
 def _shifted_by(name: str, session: Session) -> None:
-    x = wide(session.rng, name, _BLOCK)
+    x = wide(session.rng, name, BLOCK)
     bits = 8 * x.itemsize
     for amount in sorted({1, bits // 2 + 1, bits - 1}):
         left, right = unset(x.shape, x.dtype), unset(x.shape, x.dtype)
-        session.launch(ops.shifted_by, (1,), x, left, right, AMOUNT=amount, BLOCK=_BLOCK)
+        session.launch(ops.shifted_by, (1,), x, left, right, AMOUNT=amount, BLOCK=BLOCK)
         session.check(left, x << x.dtype.type(amount), name=f"x << {amount}")
         session.check(right, x >> x.dtype.type(amount), name=f"x >> {amount}")
 
@@ -243,15 +241,15 @@ def _scalars() -> Iterator[Case]:
         for text, number, result in numbers:
             quick = index % 3 == 0 and text in ("hundred", "fraction")
             run = functools.partial(_with_number, name, number, result, ops.with_number)
-            yield _case(f"number/{IR[name]}/{text}", "x + 1", run, name, result, quick=quick)
+            yield case(f"number/{IR[name]}/{text}", "x + 1", run, name, result, quick=quick)
         for text, number, own in (("int", 77, "int32"), ("float", 2.5, "float32")):
             result = common(name, own)
             run = functools.partial(_with_number, name, number, result, ops.with_argument)
-            yield _case(
+            yield case(
                 f"argument/{IR[name]}/{text}", "x + n", run, name, result, own, quick=index % 4 == 0
             )
         if integer:
-            yield _case(
+            yield case(
                 f"shift/{IR[name]}/numbers",
                 "x >> 1",
                 functools.partial(_shifted_by, name),
@@ -272,7 +270,7 @@ def _scalars() -> Iterator[Case]:
             "int32" if -(2**31) <= number < 2**31 else "uint32" if 0 <= number < 2**32 else "int64"
         )
         run = functools.partial(_beyond, name, number)
-        yield _case(
+        yield case(
             f"compare/{IR[name]}/number_{number}",
             "x < 1",
             run,
@@ -287,11 +285,11 @@ def _scalars() -> Iterator[Case]:
 
 
 def _of_one(name: str, session: Session) -> None:
-    x = wide(session.rng, name, _BLOCK)
+    x = wide(session.rng, name, BLOCK)
     if name in FLOATS:
         x[:17] = special(name)
     found = [unset(x.shape, x.dtype) for _ in range(3)]
-    session.launch(ops.alone, (1,), x, *found, BLOCK=_BLOCK)
+    session.launch(ops.alone, (1,), x, *found, BLOCK=BLOCK)
     with np.errstate(all="ignore"):
         for result, expected, text in zip(
             found, (np.negative(x), np.abs(x), x), ("-x", "abs(x)", "+x"), strict=True
@@ -301,14 +299,14 @@ def _of_one(name: str, session: Session) -> None:
 
 def _negated(name: str, session: Session) -> None:
     """Negate and take magnitudes in the operand's own type: the minimum integer stays as it is."""
-    x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
+    x, y = wide(session.rng, name, BLOCK), wide(session.rng, name, BLOCK)
     x[::5] = np.iinfo(name).min
     greater, size_greater, best = (
-        unset(_BLOCK, np.int8),
-        unset(_BLOCK, np.int8),
-        unset(_BLOCK, kind(name)),
+        unset(BLOCK, np.int8),
+        unset(BLOCK, np.int8),
+        unset(BLOCK, kind(name)),
     )
-    session.launch(ops.negated, (1,), x, y, greater, best, size_greater, BLOCK=_BLOCK)
+    session.launch(ops.negated, (1,), x, y, greater, best, size_greater, BLOCK=BLOCK)
     with np.errstate(all="ignore"):
         negative, size = np.negative(x), np.abs(x)
     session.check(greater, (negative > y).astype(np.int8), name="-x > y")
@@ -317,9 +315,9 @@ def _negated(name: str, session: Session) -> None:
 
 
 def _logic(session: Session) -> None:
-    x, y = (session.rng.integers(-5, 6, _BLOCK).astype(np.int32) for _ in range(2))
-    found = unset((6, _BLOCK), np.int8)
-    session.launch(ops.logic, (1,), x, y, found, BLOCK=_BLOCK)
+    x, y = (session.rng.integers(-5, 6, BLOCK).astype(np.int32) for _ in range(2))
+    found = unset((6, BLOCK), np.int8)
+    session.launch(ops.logic, (1,), x, y, found, BLOCK=BLOCK)
     p, q = x > 0, y > 0
     for row, expected in zip(
         found, (p & q, p | q, p ^ q, ~p, np.where(p, q, ~q), p == q), strict=True
@@ -340,7 +338,7 @@ def _ranges(start: int, end: int, session: Session) -> None:
 
 def _alone() -> Iterator[Case]:
     for index, name in enumerate(NUMBERS):
-        yield _case(
+        yield case(
             f"unary/{IR[name]}/values",
             "-x",
             functools.partial(_of_one, name),
@@ -348,7 +346,7 @@ def _alone() -> Iterator[Case]:
             quick=index % 3 == 0,
         )
     for name in SIGNED:
-        yield _case(
+        yield case(
             f"unary/{IR[name]}/compared",
             "-x",
             functools.partial(_negated, name),
@@ -356,10 +354,10 @@ def _alone() -> Iterator[Case]:
             "int8",
             quick=name == "int16",
         )
-    yield _case("logic/i1/values", "x & y", _logic, "int32", "int8", quick=True)
+    yield case("logic/i1/values", "x & y", _logic, "int32", "int8", quick=True)
     for start, end in ((0, 1), (1, 2), (5, 69), (-16, 16), (100, 1124)):
         text = f"{start}_{end}".replace("-", "m")
-        yield _case(
+        yield case(
             f"arange/i32/{text}",
             "tl.arange",
             functools.partial(_ranges, start, end),
@@ -372,24 +370,24 @@ def _alone() -> Iterator[Case]:
 
 
 def _not_numbers(name: str, propagate: bool, session: Session) -> None:
-    x, y = (special(name)[session.rng.integers(0, 17, _BLOCK)] for _ in range(2))
-    found = unset((3, _BLOCK), kind(name))
-    session.launch(ops.not_numbers, (1,), x, y, found, PROPAGATE=propagate, BLOCK=_BLOCK)
+    x, y = (special(name)[session.rng.integers(0, 17, BLOCK)] for _ in range(2))
+    found = unset((3, BLOCK), kind(name))
+    session.launch(ops.not_numbers, (1,), x, y, found, PROPAGATE=propagate, BLOCK=BLOCK)
     with np.errstate(invalid="ignore"):
         p, q = x.astype(np.float64), y.astype(np.float64)
     maximum, minimum = (np.maximum, np.minimum) if propagate else (np.fmax, np.fmin)
     check(session, found[0], maximum(p, q), name="maximum", zero_sign=False)
     check(session, found[1], minimum(p, q), name="minimum", zero_sign=False)
     # What a NaN becomes that is held between limits, and not propagated, is left open.
-    defined = np.full(_BLOCK, True) if propagate else ~np.isnan(p)
+    defined = np.full(BLOCK, True) if propagate else ~np.isnan(p)
     check(session, found[2][defined], np.clip(p, -1, 1)[defined], name="clamp", zero_sign=False)
 
 
 def _limited(name: str, session: Session) -> None:
-    x, first, second = (wide(session.rng, name, _BLOCK) for _ in range(3))
+    x, first, second = (wide(session.rng, name, BLOCK) for _ in range(3))
     low, high = np.minimum(first, second), np.maximum(first, second)
-    found = unset(_BLOCK, kind(name))
-    session.launch(ops.limited, (1,), x, low, high, found, BLOCK=_BLOCK)
+    found = unset(BLOCK, kind(name))
+    session.launch(ops.limited, (1,), x, low, high, found, BLOCK=BLOCK)
     check(session, found, np.minimum(np.maximum(x, low), high))
 
 
@@ -397,7 +395,7 @@ def _extremes() -> Iterator[Case]:
     for index, name in enumerate(FLOATS):
         for propagate in (False, True):
             run = functools.partial(_not_numbers, name, propagate)
-            yield _case(
+            yield case(
                 f"extremes/{IR[name]}/nan_{'all' if propagate else 'none'}",
                 "tl.maximum",
                 run,
@@ -407,7 +405,7 @@ def _extremes() -> Iterator[Case]:
             )
     for index, name in enumerate(NUMBERS):
         own = ("float32",) if name == "bfloat16" else ()
-        yield _case(
+        yield case(
             f"clamp/{IR[name]}/values",
             "tl.clamp",
             functools.partial(_limited, name),
@@ -415,146 +413,6 @@ def _extremes() -> Iterator[Case]:
             *own,
             quick=index % 4 == 0,
         )
-
-
-# ---- multiplication: fused and not, upper halves; quotients rounded up
-
-
-@tw.jit
-def multiply_add(x_ptr, y_ptr, z_ptr, added, differences, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    x, y, z = tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(z_ptr + at)
-    tl.store(added + at, x * y + z)
-    tl.store(differences + at, x * y - z)
-
-
-@tw.jit
-def fused_multiply_add(x_ptr, y_ptr, z_ptr, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out + at, tl.fma(tl.load(x_ptr + at), tl.load(y_ptr + at), tl.load(z_ptr + at)))
-
-
-@tw.jit
-def upper_halves(x_ptr, y_ptr, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out + at, tl.umulhi(tl.load(x_ptr + at), tl.load(y_ptr + at)))
-
-
-@tw.jit
-def rounded_up(x_ptr, y_ptr, out, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(out + at, tl.cdiv(tl.load(x_ptr + at), tl.load(y_ptr + at)))
-
-
-@tw.jit
-def quotients(x_ptr, y_ptr, plain, exact, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
-    tl.store(plain + at, x / y)
-    tl.store(exact + at, tl.div_rn(x, y))
-
-
-def _terms(name: str, session: Session) -> tuple[Any, Any, Any]:
-    """Factors and addends, some of which nearly cancel the multiplication's result."""
-    x, y, z = (session.rng.uniform(0.5, 2.0, _BLOCK).astype(kind(name)) for _ in range(3))
-    z[::2] = -(x[::2] * y[::2])
-    x[1::4] = -x[1::4]
-    return x, y, z
-
-
-def _unfused(name: str, session: Session) -> None:
-    """Without fusion the multiplication rounds before the addition; else it may or may not."""
-    x, y, z = _terms(name, session)
-    for option in ({"enable_fp_fusion": False}, {}):
-        found = [unset(_BLOCK, kind(name)) for _ in range(2)]
-        session.launch(multiply_add, (1,), x, y, z, *found, BLOCK=_BLOCK, **option)
-        for result, term in zip(found, (z, -z), strict=True):
-            apart, at_once = x * y + term, ops.fused(x, y, term)
-            if option:
-                session.check(result, apart, name="fusion off", zero_sign=False)
-            else:
-                session.require(
-                    np.all((result == apart) | (result == at_once)),
-                    "x * y + z is neither rounded twice nor rounded once",
-                )
-
-
-def _fused(name: str, session: Session) -> None:
-    x, y, z = _terms(name, session)
-    found = unset(_BLOCK, kind(name))
-    session.launch(fused_multiply_add, (1,), x, y, z, found, BLOCK=_BLOCK)
-    session.check(found, ops.fused(x, y, z), zero_sign=False)
-
-
-def _upper_halves(name: str, session: Session) -> None:
-    """Compute upper halves of signed integers as unsigned ones."""
-    x, y = wide(session.rng, name, _BLOCK), wide(session.rng, name, _BLOCK)
-    found = unset(_BLOCK, name)
-    session.launch(upper_halves, (1,), x, y, found, BLOCK=_BLOCK)
-    word = f"u{x.itemsize}"
-    exact = (x.view(word).astype(object) * y.view(word).astype(object)) >> (8 * x.itemsize)
-    session.check(found, exact.astype(word).view(name))
-
-
-def _rounded_up(name: str, session: Session) -> None:
-    x, y = (
-        session.rng.integers(0, 101, _BLOCK).astype(name),
-        session.rng.integers(1, 20, _BLOCK).astype(name),
-    )
-    found = unset(_BLOCK, name)
-    session.launch(rounded_up, (1,), x, y, found, BLOCK=_BLOCK)
-    session.check(found, ((x.astype(np.int64) + y - 1) // y).astype(name))
-
-
-def _quotients(session: Session) -> None:
-    """Without a word about accuracy a quotient of fp32 may be 2 units off; ``div_rn`` never is."""
-    x, y = (
-        session.rng.uniform(0.5, 2.0, 4096).astype(np.float32)
-        * np.exp2(session.rng.integers(-20, 20, 4096)).astype(np.float32)
-        for _ in range(2)
-    )
-    found = [unset(4096, np.float32) for _ in range(2)]
-    session.launch(quotients, (1,), x, y, *found, BLOCK=4096)
-    session.check(found[0], x.astype(np.float64) / y.astype(np.float64), ulp=2, name="x / y")
-    session.check(found[1], x / y, name="div_rn(x, y)")
-
-
-def _multiplications() -> Iterator[Case]:
-    for name in ("float32", "float64"):
-        yield _case(
-            f"fusion/{IR[name]}/off",
-            "enable_fp_fusion",
-            functools.partial(_unfused, name),
-            name,
-            quick=name == "float32",
-        )
-    for name in ("float16", "float32", "float64"):
-        yield _case(
-            f"fma/{IR[name]}/values",
-            "tl.fma",
-            functools.partial(_fused, name),
-            name,
-            quick=name == "float32",
-        )
-    for name in ("int32", "uint32", "int64", "uint64"):
-        own = name.removeprefix("u")
-        yield _case(
-            f"umulhi/{IR[name]}/values",
-            "tl.umulhi",
-            functools.partial(_upper_halves, name),
-            name,
-            f"u{own}",
-            quick=name in ("uint32", "int64"),
-        )
-    for index, name in enumerate(INTEGERS):
-        yield _case(
-            f"cdiv/{IR[name]}/values",
-            "tl.cdiv",
-            functools.partial(_rounded_up, name),
-            name,
-            quick=index % 4 == 0,
-        )
-    yield _case("divide/f32/default", "x / y", _quotients, "float32", quick=True, tile=4096)
 
 
 # ---- functions of one operation, whose results are exact
@@ -588,32 +446,32 @@ def bit_counts(x_ptr, leading, ones, BLOCK: tl.constexpr):
 
 def _whole_parts(name: str, session: Session) -> None:
     halves = np.arange(-20, 20) / 2
-    x = np.concatenate([special(name), halves, 2.0**22 + halves, wide(session.rng, name, _BLOCK)])[
-        :_BLOCK
+    x = np.concatenate([special(name), halves, 2.0**22 + halves, wide(session.rng, name, BLOCK)])[
+        :BLOCK
     ].astype(name)
-    found = unset((4, _BLOCK), name)
-    session.launch(whole_parts, (1,), x, found, BLOCK=_BLOCK)
+    found = unset((4, BLOCK), name)
+    session.launch(whole_parts, (1,), x, found, BLOCK=BLOCK)
     for row, function in zip(found, (np.floor, np.ceil, np.trunc, np.rint), strict=True):
         session.check(row, function(x), name=function.__name__)
 
 
 def _exact_roots(session: Session) -> None:
-    x, y = np.abs(wide(session.rng, "float32", _BLOCK)), wide(session.rng, "float32", _BLOCK)
+    x, y = np.abs(wide(session.rng, "float32", BLOCK)), wide(session.rng, "float32", BLOCK)
     x[:17], y[:4] = special("float32"), (0.0, -0.0, np.inf, -np.inf)
-    found = [unset(_BLOCK, np.float32) for _ in range(2)]
-    session.launch(exact_roots, (1,), x, y, *found, BLOCK=_BLOCK)
+    found = [unset(BLOCK, np.float32) for _ in range(2)]
+    session.launch(exact_roots, (1,), x, y, *found, BLOCK=BLOCK)
     with np.errstate(invalid="ignore"):
         session.check(found[0], np.sqrt(x), name="sqrt_rn")
     session.check(found[1], np.copysign(x, y), name="copysign")
 
 
 def _bit_counts(name: str, session: Session) -> None:
-    x = wide(session.rng, name, _BLOCK) >> session.rng.integers(
-        0, 8 * kind(name).itemsize, _BLOCK
+    x = wide(session.rng, name, BLOCK) >> session.rng.integers(
+        0, 8 * kind(name).itemsize, BLOCK
     ).astype(name)
     x[:3] = 0, -1, 1
-    found = [unset(_BLOCK, np.int32) for _ in range(2)]
-    session.launch(bit_counts, (1,), x, *found, BLOCK=_BLOCK)
+    found = [unset(BLOCK, np.int32) for _ in range(2)]
+    session.launch(bit_counts, (1,), x, *found, BLOCK=BLOCK)
     bits = [f"{value & ((1 << 8 * x.itemsize) - 1):0{8 * x.itemsize}b}" for value in x.tolist()]
     session.check(
         found[0],
@@ -625,16 +483,16 @@ def _bit_counts(name: str, session: Session) -> None:
 
 def _functions() -> Iterator[Case]:
     for name in ("float32", "float64"):
-        yield _case(
+        yield case(
             f"whole/{IR[name]}/values",
             "tl.floor",
             functools.partial(_whole_parts, name),
             name,
             quick=name == "float32",
         )
-    yield _case("roots/f32/values", "tl.sqrt_rn", _exact_roots, "float32", quick=True)
+    yield case("roots/f32/values", "tl.sqrt_rn", _exact_roots, "float32", quick=True)
     for name in ("int32", "int64"):
-        yield _case(
+        yield case(
             f"counts/{IR[name]}/values",
             "libdevice.clz",
             functools.partial(_bit_counts, name),
@@ -694,7 +552,7 @@ def _shapes() -> Iterator[Case]:
     for index, shape in enumerate(shapes):
         for name in (names[index], names[(index + 3) % 7]):
             run = functools.partial(_outer, name, shape)
-            yield _case(
+            yield case(
                 f"broadcast/{IR[name]}/{shape[0]}x{shape[1]}",
                 "x + y",
                 run,
@@ -703,4 +561,4 @@ def _shapes() -> Iterator[Case]:
                 quick=index % 3 == 0,
                 tile=shape[0] * shape[1],
             )
-    yield _case("broadcast/i32/2x4x8x16", "x + y", _four_axes, "int32", quick=True, tile=1024)
+    yield case("broadcast/i32/2x4x8x16", "x + y", _four_axes, "int32", quick=True, tile=1024)

@@ -19,7 +19,8 @@ from tilewright.ir.types import F32, F64
 from tilewright.language.device_math.accuracy import ULP
 from tilewright.language.extra import libdevice
 from tilewright.passes.math.math_library import MATH
-from tilewright_conformance.cases.math.libdevice.exact import Row, rows
+from tilewright_conformance.cases.math.libdevice.exact import rows
+from tilewright_conformance.cases.math.libdevice.exact_row import Row
 from tilewright_conformance.cases.math.libdevice.values import (
     ANY_ZERO,
     DOMAINS,
