@@ -206,6 +206,39 @@ def test_the_interpreter_checks_accesses() -> None:
     assert outcome.status == FAILED and "outside" in outcome.message
 
 
+def test_the_command_finds_the_files_of_the_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("loops", "loops.tileir"):
+        assert program.main([name, "--backend", "reference"]) == 0
+        assert " passed, 0 failed" in capsys.readouterr().out
+    for name in ("loop", "elsewhere/loops"):
+        assert program.main([name, "--backend", "reference"]) == 2
+        printed = capsys.readouterr().err
+        assert f"there is no file {name}; the suite's files are atomics, bits" in printed
+
+
+def test_operations_without_a_lowering_are_summed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file.tileir"
+    file.write_text(TEXT + "; run: @half(3.0) == 1.5\n" * 3)
+    message = "backend 'x' does not lower clz yet (at None): write a function for it"
+    outcomes = [
+        dataclasses.replace(outcome, status=FAILED, message=text)
+        for outcome, text in zip(
+            Runner("reference").run_file(file), (message, message, "wrong"), strict=True
+        )
+    ]
+    monkeypatch.setattr(Runner, "run_file", lambda runner, path: outcomes)
+    assert program.main([str(file), "--backend", "reference"]) == 1
+    wrong, *rest = capsys.readouterr().out.splitlines()
+    assert "failed on reference" in wrong and wrong.endswith(": wrong")
+    assert rest == [
+        "2 directives need operations without a lowering (-v lists them):",
+        "  lower `clz`: unblocks 2 cases",
+        "reference: 0 passed, 3 failed, 0 not-supported",
+    ]
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good, bad, malformed, ill = (
         tmp_path / f"{name}.tileir" for name in ("good", "bad", "malformed", "ill")

@@ -1,8 +1,9 @@
 """``python -m tilewright_conformance.runtests [FILE...] [--backend NAME]...``.
 
-Without files the run tests of the suite, without backends the reference and every backend that has
-a device here. Exit status: 0 where all passed or are not supported, 1 where one failed, 2 where a
-file or a backend cannot be run.
+A file is a path, or the name of one of the suite's files, such as ``integers``. Without files, the
+command runs all of the suite's; without backends, the reference and every backend that has a device
+here. Exit status: 0 if every directive passed or is not supported, 1 if one failed, 2 if a file or
+a backend cannot be run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from tilewright.errors import BackendError, TilewrightError
 from tilewright.ir import VerificationError
 from tilewright.ir.parser import ParseError
+from tilewright.tools.usage import UsageError
 from tilewright_conformance import mutation
 from tilewright_conformance.runtests.runner import (
     FAILED,
@@ -28,14 +30,18 @@ from tilewright_conformance.runtests.runner import (
     report,
 )
 from tilewright_conformance.suite.engine.setup import Setup, load_plugins
+from tilewright_conformance.suite.report.failure_groups import (
+    missing_operations,
+    operations_to_lower,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status."""
     given = _parser().parse_args(arguments)
-    files = given.files or sorted(FILES.glob("*.tileir"))
     code = 0
     try:
+        files = [_located(file) for file in given.files] or sorted(FILES.glob("*.tileir"))
         if given.load or given.emulate:
             if len(given.backend) != 1:
                 raise BackendError("--load and --emulate need one --backend")
@@ -52,9 +58,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _located(file: Path) -> Path:
+    """Return a file as given, or the suite's file of that name if there is none at the path.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    own = FILES / f"{file.name.removesuffix('.tileir')}.tileir"
+    if file.exists():
+        return file
+    if file.parent == Path() and own.exists():
+        return own
+    names = ", ".join(sorted(path.stem for path in FILES.glob("*.tileir")))
+    raise UsageError(f"there is no file {file}; the suite's files are {names}")
+
+
 def _run(runner: Runner, files: Sequence[Path], verbose: bool) -> int:
     counts: Counter[str] = Counter()
     broken = False
+    missing: dict[str, str] = {}
     for path in files:
         try:
             outcomes = runner.run_file(path)
@@ -68,8 +90,14 @@ def _run(runner: Runner, files: Sequence[Path], verbose: bool) -> int:
             continue
         counts.update(outcome.status for outcome in outcomes)
         for outcome in outcomes:
-            if verbose or outcome.status == FAILED:
+            waits = outcome.status == FAILED and missing_operations(outcome.message)
+            if waits:
+                missing[f"{path}:{outcome.run.line}:{outcome.run.column}"] = outcome.message
+            if verbose or (outcome.status == FAILED and not waits):
                 print(report(path, runner.backend, outcome))
+    if missing:
+        print(f"{len(missing)} directives need operations without a lowering (-v lists them):")
+        print("".join(f"  {cause}\n" for cause in operations_to_lower(missing)), end="")
     texts = (f"{counts[status]} {status}" for status in (PASSED, FAILED, NOT_SUPPORTED))
     print(f"{runner.backend}: {', '.join(texts)}")
     return 2 if broken else 1 if counts[FAILED] else 0
@@ -85,7 +113,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="Tile IR with directives '; run: @f(1.0) == 2.0'; those of the suite otherwise",
+        help="Tile IR with directives '; run: @f(1.0) == 2.0', or the name of one of the suite's "
+        "files; all of the suite's otherwise",
     )
     parser.add_argument(
         "--backend",
@@ -116,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "-v",
         "--verbose",
         action="store_true",
-        help="print every directive, not only failures",
+        help="print every directive, not only wrong results and errors",
     )
     return parser
 

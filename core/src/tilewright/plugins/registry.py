@@ -132,7 +132,8 @@ class Backend:
             what = "gave no answer to" if self.implements(hook) else "does not implement"
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) {what} {hook}, which running a "
-                "kernel needs. Use a newer version of it."
+                "kernel needs. Use a newer version of the backend; if you write it, add this "
+                "hook."
             )
         return result
 

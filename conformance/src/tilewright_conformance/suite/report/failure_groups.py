@@ -142,6 +142,15 @@ def missing_operations(message: str) -> frozenset[str]:
     return frozenset()
 
 
+def operations_to_lower(messages: Mapping[str, str]) -> list[Cause]:
+    """Return the operations to lower, most useful first.
+
+    Args:
+        messages: case -> its error. Errors that name no operation are ignored.
+    """
+    return list(_to_lower({case: missing_operations(text) for case, text in messages.items()}))
+
+
 def _to_lower(waiting: Mapping[str, frozenset[str]]) -> Iterable[Cause]:
     """Sort operations in the order in which to lower them.
 
