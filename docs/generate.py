@@ -10,6 +10,7 @@ notebooks, too, and have charts of ``tutorial_pages``. Moved pages leave redirec
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,22 +29,25 @@ FAMILIES = {
 
 INTRODUCTION = """# Tile IR
 
-The frontend translates a kernel to Tile IR {major}.{minor}, and a backend lowers it. It is in SSA
-form with structured control flow: an operation may contain regions, a region is a sequence of
-operations, and there are no branches. This page is generated from the op table
-(`tilewright.ir.TABLE`) with its {count} operations. The table also drives the builder, the parser,
-the verifier and the reference interpreter.
+Tile IR {major}.{minor} is the intermediate representation of kernels: the frontend translates a
+kernel to Tile IR, and a backend lowers Tile IR to code. It is in SSA form with structured control
+flow: an operation may contain regions, a region is a sequence of operations, and there are no
+branches. This page lists all {count} operations. It is generated from their table
+(`tilewright.ir.TABLE`), which the builder, the parser, the verifier and the reference interpreter
+use too.
 
 A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
-kinds), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
-(`desc<64x64xf16>`). Scalars are not tiles. Signedness belongs to the integer type.
+formats), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
+(`desc<64x64xf16>`). Scalars are not tiles. The integer type states the signedness: `i32` is
+signed, and `u32` unsigned. The names of operands in the text are those of the table below it.
 
 """
 
 SIMT_INTRODUCTION = """# SIMT IR
 
-The [GPU toolkit](../developers/toolkit/index.md) works on Tile IR without `dot`, and on these
-{count} operations. This page is generated from their table (`tilewright.simt.dialect.ops.OPS`).
+The [GPU toolkit](../developers/toolkit/index.md), which GPU backends share, compiles a mix of two
+sets of operations: those of [Tile IR](ir.md) except `dot`, and the {count} operations on this page.
+The page is generated from their table (`tilewright.simt.dialect.ops.OPS`).
 [The toolkit's pages](../developers/toolkit/ir.md) show each operation in an example, with types,
 layouts and rules.
 
@@ -52,9 +56,10 @@ layouts and rules.
 
 DERIVATIVES_INTRODUCTION = """# Derivatives of operations
 
-[Gradients](gradients.md) are derived by these rules. `dx` is the tangent or cotangent of `x`, and
-`y` is the result. This page is generated from the table that forward and reverse mode use
-(`tilewright.derivatives.operation_table`). Operations that are not listed compute with integers.
+The compiler derives [gradients](gradients.md) by the rules on this page. In the rules, `dx` is the
+tangent or cotangent of `x`, and `y` is the result of the operation. This page is generated from the
+table that forward and reverse mode use (`tilewright.derivatives.operation_table`). Operations that
+are not listed compute with integers, which have no derivatives.
 
 """
 
@@ -111,7 +116,7 @@ def family_of(spec: OpSpec) -> str:
 
 
 def _operation(spec: OpSpec) -> str:
-    lines = [f"### {spec.name}\n", f"{spec.summary[0].upper()}{spec.summary[1:]}.\n"]
+    lines = [f"### {spec.name}\n", f"{_sentence(spec)}.\n"]
     if spec.operands or spec.attributes:
         lines.append("| name | kind | meaning |\n|---|---|---|")
         for operand in spec.operands:
@@ -145,6 +150,14 @@ def _operation(spec: OpSpec) -> str:
     if notes:
         lines.append(" ".join(notes) + "\n")
     return "\n".join(lines) + "\n"
+
+
+def _sentence(spec: OpSpec) -> str:
+    """Return the summary of an operation as a sentence: a value is what the operation returns."""
+    first = re.match(r"-?(\w+)", spec.summary)
+    if first and (first[1] in {each.name for each in spec.operands} or first[0] == "1"):
+        return f"Return {spec.summary}"
+    return f"{spec.summary[0].upper()}{spec.summary[1:]}"
 
 
 def _cell(text: str) -> str:

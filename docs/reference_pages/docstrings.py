@@ -5,6 +5,8 @@ example.
 from __future__ import annotations
 
 import inspect
+import itertools
+import operator
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +77,12 @@ def _entries(block: str) -> dict[str, str]:
             for name in match["names"].split(", "):
                 found[name] = _flat(match["text"])
     return found
+
+
+def rows(entries: dict[str, str]) -> list[tuple[str, str]]:
+    """Return (names in backticks, text) of each row; names with the same text share a row."""
+    grouped = itertools.groupby(entries.items(), key=operator.itemgetter(1))
+    return [(f"`{', '.join(name for name, _ in group)}`", text) for text, group in grouped]
 
 
 def _flat(text: str) -> str:

@@ -80,7 +80,7 @@ def page(name: Name) -> str:
         lines += [
             "| parameter | meaning |",
             "|---|---|",
-            *(f"| `{parameter}` | {cell(text)} |" for parameter, text in doc.parameters.items()),
+            *(f"| {each} | {cell(text)} |" for each, text in docstrings.rows(doc.parameters)),
             "",
         ]
     if doc.returns:
@@ -102,7 +102,7 @@ def page(name: Name) -> str:
         lines += [
             "## Example",
             "",
-            "This is a complete program, which the tests run.",
+            "The following is a complete program. The tests of Tilewright run it.",
             "",
             "```python",
             program(example).rstrip(),

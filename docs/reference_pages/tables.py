@@ -21,12 +21,8 @@ from tilewright_conformance.api_coverage.public_names import WITHOUT_OBJECT, Nam
 def since_text(name: Name) -> str:
     """When a name came, in words."""
     if name.since == "tilewright":
-        return "Tilewright's own."
-    return (
-        f"Since {name.since} of Triton's language."
-        if name.since != "3.0"
-        else "In Triton's language from its beginning."
-    )
+        return "This name exists only in Tilewright, not in Triton."
+    return f"This name is part of Triton's language since version {name.since}."
 
 
 def described_on(path: str) -> list[Name]:
@@ -66,9 +62,15 @@ def _meaning(name: Name) -> str:
     return summary(name)
 
 
+_SINCE = (
+    'The column "since" states the version of Triton\'s language that introduced a name, or '
+    '"tilewright" for names that Triton does not have.'
+)
+
+
 def _by_family(path: str, title: str, introduction: str) -> Callable[[], str]:
     def make() -> str:
-        text = f"# {title}\n\n{introduction}\n"
+        text = f"# {title}\n\n{introduction} {_SINCE}\n"
         found = described_on(path)
         for family in dict.fromkeys(name.family for name in found):
             text += f"\n## {family}\n\n{table(name for name in found if name.family == family)}"
@@ -134,25 +136,26 @@ def _checked(function: str) -> str:
 
 
 _BOUNDS = """
-The tables state maximum errors for fp32 / fp64, in units in the last place (ULP) of the exact
-value.
+The tables state maximum errors in units in the last place (ULP) of the exact value. A pair such as
+"3 / 1" is the bound for fp32, then that for fp64.
 
 - *Strict* is the bound of the shared implementation, which has the same results on every backend.
-- *Relaxed* is the bound of a backend's own instruction, which the launch option `math` may allow.
-  Functions that use such instructions inherit their error.
+- *Relaxed* is the bound of the faster instructions that some backends have. A backend uses them if
+  the launch option `math` allows it. The bound also holds for functions that are computed with
+  such instructions.
 - *Checked* is the maximum distance from NumPy's value that `tilewright surface` and the tests
-  accept on every backend in its default mode. It includes the error of NumPy.
+  accept on every backend in its default mode. It includes the error of NumPy's value.
 
-Below -1/2, `lgamma` has zeros. There the unit is the ULP of the maximum of 1, the value and
-`lgamma(-x)`. The arithmetic follows IEEE 754 and C's Annex F at infinities, NaN, signed zeros and
-subnormal numbers.
+Below -1/2, `lgamma` has zeros, near which an error relative to the value says little. There the
+unit is the ULP of the maximum of 1, the value and `lgamma(-x)`. For infinities, NaN, signed zeros
+and subnormal numbers, all functions follow IEEE 754 and Annex F of the C standard.
 """
 
 
 def _math() -> str:
     text = (
         "# Mathematics\n\nAll functions on this page are in `tl` and in `tl.math`. Functions "
-        f"of one operand are also methods of tensors: `x.exp()`.\n{_BOUNDS}\n"
+        f"of one operand are also methods of tensors: `x.exp()`. {_SINCE}\n{_BOUNDS}\n"
     )
     text += (
         "| function | meaning | types | strict | relaxed | checked | since |\n"
@@ -194,11 +197,12 @@ def _types(function: str) -> str:
 
 def _libdevice() -> str:
     text = (
-        "# Device library\n\n`tl.extra.libdevice` has the same functions on every backend. `_rn`, "
-        "`_rz`, `_rd` and `_ru` round to nearest even, towards zero,\n"
+        "# Device library\n\n`tl.extra.libdevice` has the same functions on every backend. The "
+        "suffix of a name states how the function rounds: `_rn` to nearest even, `_rz` towards "
+        "zero, `_rd`\n"
     )
     text += (
-        f"down and up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n"
+        f"down, `_ru` up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n"
         "|---|---|---|---|---|\n"
     )
     for name in described_on("language/libdevice.md"):
@@ -227,8 +231,8 @@ def _is_plain(found: Any) -> bool:
 
 def _index() -> str:
     text = (
-        "# The language\n\nThe names of the kernel language, by family. `tilewright surface` "
-        "tests each name on every installed backend.\n"
+        "# The language\n\nThis page lists all names of the kernel language by subject. "
+        "`tilewright surface` tests each name on every installed backend.\n"
     )
     for family in dict.fromkeys(name.family for name in names().values()):
         found = [name for name in names().values() if name.family == family]
@@ -282,7 +286,7 @@ def _members(module: Any, listed: Iterable[str]) -> str:
         for title, entries in (("name", doc.parameters), ("error", doc.raises)):
             if entries:
                 text += f"| {title} | meaning |\n|---|---|\n" + "".join(
-                    f"| `{key}` | {value} |\n" for key, value in entries.items()
+                    f"| {keys} | {value} |\n" for keys, value in docstrings.rows(entries)
                 )
                 text += "\n"
     return text
@@ -298,7 +302,8 @@ def _plain_signature(function: Callable[..., Any]) -> str:
 def _triton() -> str:
     text = (
         "# Names of the module triton\n\nThis page lists the names of the module `triton` "
-        "that `tilewright.compat.triton` implements.\n"
+        'that `tilewright.compat.triton` implements. The column "since" states the release of '
+        "Triton that introduced a name.\n"
     )
     found = described_on("host/triton.md")
     for family in dict.fromkeys(name.family for name in found):
@@ -315,7 +320,7 @@ _NOTES: dict[str, str] = {
     "tl.core": "types, values and builtins under one name: [table](core.md)",
     "tl.standard": "the standard library: [table](core.md)",
     "tl.random": "random numbers: [table](core.md)",
-    "tl.target_info": "questions about the target: [table](core.md)",
+    "tl.target_info": "information about the target: [table](core.md)",
     "tl.extra": (
         "functions beyond the core language: [table](extra.md), [device library](libdevice.md)"
     ),
@@ -324,77 +329,82 @@ _NOTES: dict[str, str] = {
     ),
     "tl.TRITON_MAX_TENSOR_NUMEL": "the maximum number of elements of a tensor",
     "tl.pi32_t": "a pointer to int32",
-    "tl.void": "the type of nothing",
+    "tl.void": "the type of an absent value",
     "tl.str_to_ty": (
-        "the type that a string in a signature names: `fp32`, `*i8`, `*kfp16` (to constants), "
-        "`tensordesc<fp16[64,64]>`"
+        "convert a string to the type that it names in a signature: `fp32`, `*i8`, `*kfp16` (a "
+        "pointer to constants), `tensordesc<fp16[64,64]>`"
     ),
-    "operator +": "numbers, and pointers with integers",
-    "operator -": "numbers, and a pointer minus an integer; unary minus",
-    "operator *": "numbers",
+    "operator +": "add numbers, or an integer to a pointer",
+    "operator -": "subtract numbers, or an integer from a pointer; also unary minus",
+    "operator *": "multiply numbers",
     "operator /": (
-        "floats. Two integers are cast to fp32 first; fp16 and bf16 operands give an fp32 result"
+        "divide floats. Two integers are cast to fp32 first. Of fp16 and bf16 operands, the "
+        "result is fp32"
     ),
     "operator //": (
-        "integers, truncating towards zero as in C; a division by 0 returns the dividend, and"
-        " the minimum divided by -1 is the minimum"
+        "divide integers, truncating towards zero as in C; a division by 0 returns the "
+        "dividend, and the minimum divided by -1 is the minimum"
     ),
     "operator %": (
-        "the remainder of the truncating division, for floats as C's fmod; for an integer "
-        "divided by 0 it is 0"
+        "the remainder of the truncating division, for floats that of C's fmod; the remainder "
+        "of an integer divided by 0 is 0"
     ),
-    "operator &": "bitwise and, of integers",
-    "operator |": "bitwise or, of integers",
-    "operator ^": "bitwise exclusive or, of integers",
-    "operator ~": "bitwise not, of integers",
-    "operator <<": "integers; the result is 0 if the amount is negative or not below the width",
+    "operator &": "bitwise and of integers",
+    "operator |": "bitwise or of integers",
+    "operator ^": "bitwise exclusive or of integers",
+    "operator ~": "bitwise not of an integer",
+    "operator <<": (
+        "shift integers left; the result is 0 if the amount is negative or not below the width"
+    ),
     "operator >>": (
-        "integers; arithmetic for signed left operands; if the amount is not below the width,"
-        " only copies of the sign bit (or zeros) remain"
+        "shift integers right, filling with the sign bit if the left operand is signed; if the "
+        "amount is not below the width, only copies of the sign bit (or zeros) remain"
     ),
-    "operator ==": "equality, as int1",
-    "operator !=": "difference, as int1; true for NaN",
-    "operator <": "as int1; false for NaN",
-    "operator <=": "as int1; false for NaN",
-    "operator >": "as int1; false for NaN",
-    "operator >=": "as int1; false for NaN",
-    ("operator and"): "int1 scalars; constexprs as in Python, with short-circuit evaluation",
-    "operator or": "int1 scalars; constexprs as in Python",
+    "operator ==": "return equality, as int1",
+    "operator !=": "return inequality, as int1; true for NaN",
+    "operator <": "compare, with a result of type int1; false for NaN",
+    "operator <=": "compare, with a result of type int1; false for NaN",
+    "operator >": "compare, with a result of type int1; false for NaN",
+    "operator >=": "compare, with a result of type int1; false for NaN",
+    (
+        "operator and"
+    ): "of int1 scalars, or of constexprs as in Python, with short-circuit evaluation",
+    "operator or": "of int1 scalars, or of constexprs as in Python",
     "operator not": "of int1 scalars and constexprs",
     (
         "operator []"
-    ): "`None` adds an axis of extent 1, `:` keeps an axis; you cannot select or assign elements",
+    ): "`None` adds an axis of extent 1, `:` keeps an axis; an index cannot select elements",
     "syntax.for": (
-        "over `range`, `tl.range`, `tl.static_range`; variables that the body assigns keep "
-        "their types"
+        "loops over `range`, `tl.range`, `tl.static_range`; variables that the body assigns must "
+        "keep their types"
     ),
     "syntax.while": "as in Python",
-    "syntax.if": "scalar conditions; for a constexpr, only the selected branch is compiled",
-    "syntax.return": "anywhere outside of loops, also inside an `if` with a scalar condition",
+    "syntax.if": "with scalar conditions; of a constexpr condition, only one branch is compiled",
+    "syntax.return": "allowed outside of loops, also inside an `if` with a scalar condition",
     "syntax.ternary": "both sides must have the same type, unless the condition is a constexpr",
     "syntax.walrus": "assignment inside an expression",
-    "syntax.assert": "`tl.device_assert`, or `tl.static_assert` of a constexpr",
-    "syntax.tuple": "literals, unpacking, slices, `+`, `*`, `==`",
-    "syntax.comprehension": "over tuples",
+    "syntax.assert": "the same as `tl.device_assert`, or as `tl.static_assert` for a constexpr",
+    "syntax.tuple": "literals, unpacking, slices, and the operators `+`, `*`, `==`",
+    "syntax.comprehension": "comprehensions over tuples",
     "syntax.star_arguments": "`f(*values)`, and `*rest` parameters",
-    "syntax.f_string": "of constexprs",
+    "syntax.f_string": "f-strings of constexprs",
     "syntax.call": (
-        "functions of the kernel language, with positional, keyword and default arguments; "
-        "with `noinline=True`, they are not inlined"
+        "calls of kernel-language functions, with positional, keyword and default arguments; "
+        "functions with `noinline=True` are not inlined"
     ),
     "syntax.annotation_constexpr": "`n: tl.constexpr = …` in a body, or on a parameter",
-    "syntax.global_constexpr": "a global that is a `tl.constexpr` may be read",
+    "syntax.global_constexpr": "kernels may read a global variable that is a `tl.constexpr`",
     "syntax.break": "leaves a loop",
-    "syntax.continue": "goes on with the next iteration",
+    "syntax.continue": "continues with the next iteration",
     "syntax.return_in_loop": "leaves the function from a loop",
     "python.len": "of tuples, shapes and constexprs",
     "python.range": "a loop's iterations",
     "python.float": "of a constexpr, or a conversion to fp32",
     "python.int": "of a constexpr, or a conversion to int32",
-    "python.isinstance": "decided while compiling",
-    "python.getattr": "decided while compiling",
-    "python.hasattr": "decided while compiling",
-    "python.print": "`tl.device_print`",
+    "python.isinstance": "evaluated at compile time",
+    "python.getattr": "evaluated at compile time",
+    "python.hasattr": "evaluated at compile time",
+    "python.print": "the same as `tl.device_print`",
     "python.min": "of constexprs; of tensors, the same as `tl.minimum`",
     "python.max": "of constexprs; of tensors, the same as `tl.maximum`",
     "python.list": "of constexprs",
@@ -402,7 +412,7 @@ _NOTES: dict[str, str] = {
     "tensor.shape": "a tuple of constexprs, empty for a scalar",
     "tensor.numel": "the number of elements, a constexpr",
     "tensor.dtype": "the type of an element",
-    "tensor.type": "its `block_type`, or the type of a scalar",
+    "tensor.type": "its `block_type`, or its `dtype` if it is a scalar",
     "tensor_descriptor.shape": (
         "the tensor's extents; int32 scalars if the host created the descriptor"
     ),
@@ -413,11 +423,11 @@ _NOTES: dict[str, str] = {
     "tensor_descriptor.block_type": "the type of a block",
     "tensor_descriptor.dtype": "the type of an element",
     "dtype.name": "`int32`, `fp32`, `bf16`, `fp8e4nv` …",
-    "dtype.primitive_bitwidth": "bits of a value",
+    "dtype.primitive_bitwidth": "the number of bits of a value",
     "dtype.itemsize": "the number of bytes of a value; 0 for int1",
     "dtype.int_bitwidth": "bits of an integer",
     "dtype.int_signedness": "`dtype.SIGNEDNESS.SIGNED` or `UNSIGNED`; int1 is unsigned",
-    "dtype.fp_mantissa_width": "stored bits of a float's mantissa",
+    "dtype.fp_mantissa_width": "the number of stored bits of a float's mantissa",
     "dtype.exponent_bias": "the bias of the exponent",
     "dtype.scalar": "the type of an element; for a number type, the type itself",
     "dtype.codegen_name": "the name in `tl`: `float32`",
@@ -428,7 +438,7 @@ _NOTES: dict[str, str] = {
         for kind in ("int", "uint")
         for bits in (8, 16, 32, 64)
     },
-    "tl.int1": "booleans; a byte in memory",
+    "tl.int1": "booleans, each of which takes a byte in memory",
     "tl.float8e4nv": (
         "4 bits of exponent, bias 7; no infinities, NaN where all other bits are ones (e4m3fn)"
     ),
@@ -471,8 +481,10 @@ _NOTES: dict[str, str] = {
     "dtype.is_block": "whether it is a block of elements",
 }
 
-_EXTRA = """Each module belongs to a vendor's backend. It is available if that backend is installed,
-even if another backend compiles the kernel. On other targets, assembly is an error."""
+_EXTRA = """Each module belongs to a vendor's backend: `tl.extra.cuda` to the NVIDIA backend, and
+`tl.extra.hip` to the AMD backend. It is available if that backend is installed, even if another
+backend compiles the kernel. Functions that use the vendor's assembly are errors on the targets of
+other vendors."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {
@@ -490,12 +502,11 @@ PAGES: dict[str, Callable[[], str]] = {
     ),
     "language/core.md": _by_family(
         "language/core.md",
-        "The core",
-        "The same functions in the modules they live in, and what outside code reaches into.",
+        "Modules and internals",
+        "Functions of `tl` under the names of the modules that define them, and internals of the "
+        "compiler that some programs use.",
     ),
-    "language/extra.md": _by_family(
-        "language/extra.md", "Functions of one maker's targets", _EXTRA
-    ),
+    "language/extra.md": _by_family("language/extra.md", "Vendor functions", _EXTRA),
     "host/index.md": _host_index,
     "host/debug.md": _debug,
     "host/testing.md": _host,

@@ -275,7 +275,9 @@ def test_language_of_a_backend_that_is_not_installed_is_absent(
     backend_modules.install().forget()
     try:
         assert (
-            cli.main(["surface", "--json", "--backend", "reference", "--family", "maker's targets"])
+            cli.main(
+                ["surface", "--json", "--backend", "reference", "--family", "vendor functions"]
+            )
             == 0
         )
     finally:

@@ -94,11 +94,12 @@ _MESSAGES = "guides/faq#errors-by-message"
 
 
 class TilewrightError(Exception):
-    """Base of every error Tilewright raises on purpose.
+    """Base of all errors that Tilewright raises on purpose.
 
     Attributes:
-        page: the page of the documentation about such errors, as ``tilewright help`` takes it, or
-            "". It is a note of the error: the last line of its display, and no part of ``str``.
+        page: the page of the documentation about such errors, as an argument of ``tilewright
+            help``, or an empty string. Python displays it as a note: in the last line of the error,
+            but not in ``str(error)``.
     """
 
     page: ClassVar[str] = ""
@@ -112,18 +113,20 @@ class TilewrightError(Exception):
 class CompilationError(TilewrightError):
     """An error in a kernel's source.
 
-    ``str`` shows file, line, source, caret and the chain of inlined calls.
+    ``str(error)`` contains the file, the line, the source with a caret, and the chain of inlined
+    calls.
 
-    An error inside a called function has two parts: the error of the kernel, at the call, and as
-    its ``__cause__`` the error of the function. If a function of the library raised an exception,
-    it is the cause of the innermost error.
+    If the error is in a function that the kernel calls, there are two errors: one at the call in
+    the kernel, whose ``__cause__`` is the one in the function. If a function of the library raised
+    an exception, the exception is the cause of the innermost error.
 
     Attributes:
-        message: the rule that is broken, without location; ``error_message`` is the same.
-        file, line, column: the location (1-based line of the file, 0-based column); None if
-            unknown.
+        message: the text of the error without the location; ``error_message`` is the same.
+        file, line, column: the location of the error. Lines count from 1, and columns from 0; None
+            if it is unknown.
         src: the source of the function that contains ``node``, from its ``def`` on.
-        node: the node of the syntax tree of ``src`` that is wrong, or the call that led there.
+        node: the node of the syntax tree of ``src`` that is wrong, or the call that led to the
+            error.
     """
 
     page = _MESSAGES
@@ -183,19 +186,19 @@ class UnsupportedLanguageConstruct(CompilationError):
 
 
 class BackendError(TilewrightError):
-    """A backend is missing, broken or unfit for the device, or lacks a capability."""
+    """A backend is missing or broken, does not support the device, or lacks a capability."""
 
     page = _MESSAGES
 
 
 class LoweringError(BackendError):
-    """A backend could not turn Tile IR into code."""
+    """A backend could not compile Tile IR to code."""
 
 
 class OutOfResources(BackendError):
     """A kernel needs more of a resource than the target has.
 
-    ``name`` is the resource, or ``"resource of kernel"``.
+    ``name`` names the resource, or the resource and the kernel: ``"resource of kernel"``.
     """
 
     def __init__(self, required: int, limit: int, name: str) -> None:
@@ -241,7 +244,7 @@ class VariableError(TilewrightError, ValueError):
 
 
 class LaunchError(TilewrightError):
-    """A launch's arguments, grid or options do not fit the kernel."""
+    """The arguments, the grid or the options of a launch do not match the kernel."""
 
     page = _MESSAGES
 

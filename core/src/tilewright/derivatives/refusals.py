@@ -18,8 +18,8 @@ class DerivativeError(TilewrightError):
     Attributes:
         reason: the operation that has no derivative, and why.
         remedy: another way to write the kernel, for which a derivative exists.
-        location: its location in the kernel's source, whose ``chain()`` returns the calls that led
-            there; None if it is unknown.
+        location: the location of this operation in the kernel's source, or None if it is unknown;
+            its ``chain()`` returns the calls that led there.
     """
 
     page = "reference/gradients#kernels-without-a-derivative"

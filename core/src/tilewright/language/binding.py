@@ -71,7 +71,7 @@ def _positional_limit(fn: Callable[..., Any]) -> float:
 
 
 def extern(fn: F) -> F:
-    """A builtin that stands for a function of a target's library. The same as :func:`builtin`."""
+    """Mark a builtin that stands for a target's library function; the same as :func:`builtin`."""
     return builtin(fn)
 
 
@@ -115,11 +115,11 @@ def asked_for(fn: Any, semantic: Any) -> dict[str, Any]:
 
 
 def must_use_result(x: Any, s: Any = True) -> Any:
-    """Reject kernels that call a function and ignore its result.
+    """Decorate a function: a kernel that calls it and ignores its result does not compile.
 
     Args:
-        x: the function; or the message, if the decorator has an argument.
-        s: a message with the reason, or True.
+        x: the function, or the message if the decorator has an argument.
+        s: a message that states the reason, or True for a default message.
 
     Returns:
         The function, or a decorator.

@@ -166,7 +166,7 @@ def apply_builtin(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seman
 
 
 def binary_op_type_legalization(lhs: Any, rhs: Any, semantic: Any) -> Any:
-    """Both operands in the common type and shape of a binary operator."""
+    """Convert both operands of a binary operator to their common type and shape."""
     return semantic.promote(lhs, rhs)
 
 

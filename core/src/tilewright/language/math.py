@@ -90,7 +90,7 @@ def log2(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def sin(x: Any, _semantic: Any = None) -> tensor:
-    """The sine of radians.
+    """The sine of an angle in radians.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -109,7 +109,7 @@ def sin(x: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def cos(x: Any, _semantic: Any = None) -> tensor:
-    """The cosine of radians.
+    """The cosine of an angle in radians.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -149,7 +149,7 @@ def erf(x: Any, _semantic: Any = None) -> tensor:
 def sqrt(x: Any, _semantic: Any = None) -> tensor:
     """The square root; fp64 is rounded correctly.
 
-    fp32 is within 2 ULP where the target is faster so.
+    The error of an fp32 root is up to 2 ULP on targets where this is faster.
 
     Args:
         x: a tensor or a number, of fp32 or fp64.
@@ -278,10 +278,10 @@ def fdiv(
 
     Args:
         x: a tensor or a number.
-        y: another; the two are promoted and broadcast; fp16 and bf16 give fp32.
-        ieee_rounding: round correctly; otherwise fp32 is within 2 ULP where the target is faster
-            so.
-        approx: within 2 ULP is enough, whatever ``ieee_rounding`` says.
+        y: the divisor; both are promoted and broadcast. The quotient of fp16 or bf16 is fp32.
+        ieee_rounding: whether an fp32 quotient is correctly rounded; if false, its error is up to
+            2 ULP on targets where this is faster.
+        approx: whether an error of 2 ULP is acceptable, regardless of ``ieee_rounding``.
 
     Returns:
         A tensor of the common type and shape.
@@ -327,7 +327,7 @@ def div_rn(x: Any, y: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
-    """The upper half of a double-width multiplication of integers, taken as unsigned.
+    """The upper half of the double-width product of two integers that count as unsigned.
 
     Args:
         x: a tensor or a number, of 32 or 64-bit integers.

@@ -40,22 +40,22 @@ def _philox_constants(dtype: Any) -> Any:
 
 @device_function
 def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """The rounds of Philox-4x on a counter of four words.
+    """Run the rounds of the Philox-4x generator on a counter of four words.
 
     Args:
-        c0: the first word of the counter, all of them uint32 or all uint64.
-        c1: the second.
-        c2: the third.
-        c3: the fourth.
+        c0: the first word of the counter; the types of all four words are uint32 or uint64.
+        c1: the second word of the counter.
+        c2: the third word of the counter.
+        c3: the fourth word of the counter.
         k0: the key's first word, of the same type.
-        k1: its second.
-        n_rounds: how many rounds, a constexpr.
+        k1: the key's second word.
+        n_rounds: the number of rounds, a constexpr.
 
     Returns:
         A tuple of four random words.
 
     Raises:
-        TypeError: the words have another type.
+        TypeError: the words do not all have the type uint32, or all uint64.
 
     Example:
         zero = tl.zeros((BLOCK,), tl.uint32)
@@ -79,21 +79,22 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
 
 @device_function
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four random words for each counter: Philox-4x (J. Salmon et al., SC 2011).
+    """Generate four random words for each counter by Philox-4x (J. Salmon et al., SC 2011).
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        c0: the first word of the counter: integers of 32 or 64 bits, all of one width.
-        c1: the second.
-        c2: the third.
-        c3: the fourth.
-        n_rounds: how many rounds, a constexpr.
+        c0: the first word of the counter; all four words are integers of the same width, 32 or 64
+            bits.
+        c1: the second word of the counter.
+        c2: the third word of the counter.
+        c3: the fourth word of the counter.
+        n_rounds: the number of rounds, a constexpr.
 
     Returns:
         A tuple of four tensors: uint32 for 32-bit counters, uint64 for 64-bit ones.
 
     Raises:
-        CompileTimeAssertionFailure: another type.
+        CompileTimeAssertionFailure: an argument has another type.
 
     Example:
         zero = offsets * 0
@@ -127,12 +128,12 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random integers; the most efficient generator.
+    """Generate four blocks of random integers; this generator is the most efficient one.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offset: integers; all 64 bits of a 64-bit offset count. Equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offset: integers; equal offsets yield equal numbers. All bits of 64-bit offsets count.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         A tuple of four ``uint32`` tensors of the shape of ``offset``.
@@ -152,12 +153,12 @@ def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random integers.
+    """Generate random integers, one for each offset.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offset: integers; equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offset: integers; equal offsets yield equal numbers.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         A ``uint32`` tensor of the shape of ``offset``.
@@ -171,7 +172,7 @@ def randint(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def uint_to_uniform_float(x):
-    """Random bits as numbers that are uniform in ``[0, 1)``.
+    """Convert random bits to numbers that are uniformly distributed in ``[0, 1)``.
 
     Args:
         x: uint32, int32, uint64 or int64.
@@ -180,7 +181,7 @@ def uint_to_uniform_float(x):
         An fp32 tensor of the same shape.
 
     Raises:
-        CompileTimeAssertionFailure: another type.
+        CompileTimeAssertionFailure: an argument has another type.
 
     Example:
         uniform = tl.uint_to_uniform_float(tl.randint(7, offsets))
@@ -202,12 +203,12 @@ def uint_to_uniform_float(x):
 
 @device_function
 def rand(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random numbers, uniform in ``[0, 1)``.
+    """Generate random numbers that are uniformly distributed in ``[0, 1)``.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offset: integers; equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offset: integers; equal offsets yield equal numbers.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         An fp32 tensor of the shape of ``offset``.
@@ -220,12 +221,12 @@ def rand(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random numbers, uniform in ``[0, 1)``.
+    """Generate four blocks of random numbers that are uniformly distributed in ``[0, 1)``.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offsets: integers; equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offsets: integers; equal offsets yield equal numbers.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         A tuple of four fp32 tensors of the shape of ``offsets``.
@@ -244,11 +245,11 @@ def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def pair_uniform_to_normal(u1, u2):
-    """Convert two uniform numbers to two independent standard normal ones (Box and Muller, 1958).
+    """Convert two uniform numbers to two independent normal ones (Box and Muller, 1958).
 
     Args:
         u1: an fp32 tensor, uniform in ``[0, 1)``.
-        u2: another.
+        u2: another fp32 tensor, uniform in ``[0, 1)``.
 
     Returns:
         A tuple of two fp32 tensors.
@@ -264,12 +265,12 @@ def pair_uniform_to_normal(u1, u2):
 
 @device_function
 def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Random numbers of the standard normal distribution.
+    """Generate random numbers of the standard normal distribution.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offset: integers; equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offset: integers; equal offsets yield equal numbers.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         An fp32 tensor of the shape of ``offset``.
@@ -284,12 +285,12 @@ def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randn4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Four blocks of random numbers of the standard normal distribution.
+    """Generate four blocks of random numbers of the standard normal distribution.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
-        offset: integers; equal offsets give equal numbers.
-        n_rounds: rounds of Philox, a constexpr.
+        offset: integers; equal offsets yield equal numbers.
+        n_rounds: the number of rounds of Philox, a constexpr.
 
     Returns:
         A tuple of four fp32 tensors of the shape of ``offset``.

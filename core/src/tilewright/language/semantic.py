@@ -51,7 +51,7 @@ class Generator(Protocol):
 
 
 class Semantic(Operators):
-    """The semantics of one compilation: operators, conversions, and the parts of values.
+    """The semantics of one compilation: operators, conversions, and the members of values.
 
     Attributes:
         builder: where operations go; its insertion point and location are the compiler's.

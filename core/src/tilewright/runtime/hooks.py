@@ -41,24 +41,24 @@ class HookChain:
 
 
 class Hooks:
-    """The hooks of the runtime.
+    """The hooks of the runtime: lists of functions that it calls at launches and compilations.
 
     Attributes:
-        launch_enter, launch_exit: hooks that are called before and after each launch with its
-            metadata (a :class:`LazyDict`).
-        kernel_load_start, kernel_load_end: chains called around loading a kernel on a device, with
-            ``(module, function, name, metadata_group, hash)``.
-        kernel_unload: chain called when a loaded kernel is dropped.
-        jit_cache: called before a kernel is compiled, with keywords
-            ``key repr fn compile is_manual_warmup already_compiled``; a true result prevents the
-            compilation. ``compile`` has ``key signature constants attributes options device target
-            is_warmup`` and ``specialization_data``, the text that ``kernel.preload`` takes (empty
-            where a constant has none).
-        jit_post_compile: the same keywords, after compilation.
-        compilation_listener: called with keywords ``src metadata metadata_group times cache_hit``
-            after each compilation or disk-cache hit.
-        autotuning_listener: called with keywords
-            ``fn key best_config configs_timings bench_time cache_hit`` after each tuning.
+        launch_enter, launch_exit: functions called before and after each launch of a grid that is
+            not empty, with the launch's metadata (a :class:`LazyDict`).
+        kernel_load_start, kernel_load_end: functions called before and after a kernel is loaded on
+            a device, with ``(module, function, name, metadata_group, hash)``.
+        kernel_unload: functions called when a loaded kernel is dropped.
+        jit_cache: a function called before a kernel is compiled, with the keywords ``key repr fn
+            compile is_manual_warmup already_compiled``; a true result prevents the compilation.
+            ``compile`` is a dictionary with ``key signature constants attributes options device
+            target is_warmup`` and ``specialization_data``, the text that ``kernel.preload`` takes
+            (empty if a constant cannot be represented as text).
+        jit_post_compile: a function called with the same keywords after the compilation.
+        compilation_listener: a function called after each compilation or hit in the disk cache,
+            with the keywords ``src metadata metadata_group times cache_hit``.
+        autotuning_listener: a function called after each tuning, with the keywords ``fn key
+            best_config configs_timings bench_time cache_hit``.
     """
 
     def __init__(self) -> None:

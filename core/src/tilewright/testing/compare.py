@@ -10,13 +10,13 @@ def assert_close(
 ) -> None:
     """Assert that two arrays are equal within ``atol + rtol * |y|``.
 
-    They may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
+    The operands may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
 
-    ``atol`` is 1e-2 and ``rtol`` 0 by default. NaNs equal NaNs. Shapes must be equal; element types
-    need not be.
+    By default, ``atol`` is 1e-2 and ``rtol`` is 0. A NaN equals a NaN. The shapes must be equal,
+    but the element types may differ.
 
     Raises:
-        AssertionError: they differ; the message says where most.
+        AssertionError: the arrays differ; the message states where the difference is largest.
     """
     import numpy as np
 

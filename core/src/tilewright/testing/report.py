@@ -19,18 +19,20 @@ from tilewright.errors import BenchmarkError
 
 @dataclass
 class Benchmark:
-    """A range of measurements: the function is called once for each x value and line.
+    """A range of measurements: it calls a function once for each value on the x axis and line.
 
     Attributes:
         x_names: the function's parameters on the x axis. All receive the same value, or one element
             of a tuple each.
-        x_vals: the values.
+        x_vals: the values on the x axis.
         line_arg: the parameter that distinguishes the lines.
-        line_vals, line_names: the values of this parameter, and their names in the legend.
-        plot_name: title, and name of the files.
+        line_vals, line_names: the values of the parameter ``line_arg``, and their names in the
+            legend.
+        plot_name: the title of the plot, and the name of its files.
         args: further arguments of the function.
-        xlabel, ylabel, x_log, y_log: the axes.
-        styles: (colour, line style) of each line.
+        xlabel, ylabel: the labels of the axes.
+        x_log, y_log: whether the axes are logarithmic.
+        styles: a pair (colour, line style) for each line.
     """
 
     x_names: Sequence[str]
@@ -48,9 +50,9 @@ class Benchmark:
 
 
 class Mark:
-    """A measured function with its sweeps, made by :func:`perf_report`.
+    """A function with the benchmarks that measure it; :func:`perf_report` creates it.
 
-    The function returns a number, or (number, lower, upper).
+    The function must return a number, or a tuple (number, lower bound, upper bound).
     """
 
     def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]) -> None:
@@ -225,7 +227,7 @@ def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
 def perf_report(
     benchmarks: Benchmark | Sequence[Benchmark],
 ) -> Callable[[Callable[..., Any]], Mark]:
-    """Decorate a function that measures one point with its sweeps; run them by :meth:`Mark.run`."""
+    """Decorate a function that measures one point; ``run`` of the result runs the benchmarks."""
     return lambda fn: Mark(fn, benchmarks)
 
 

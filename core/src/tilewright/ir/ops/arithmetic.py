@@ -232,7 +232,7 @@ class Arange(Operation):
 
 @OPS.operation(
     "program_id",
-    "this program's position along an axis of the grid",
+    "the position of this program instance along an axis of the grid",
     _axis_id,
     traits=Trait.BITWISE,
 )
@@ -244,7 +244,7 @@ class ProgramId(Operation):
 
 @OPS.operation(
     "num_programs",
-    "the number of programs along an axis of the grid",
+    "the number of program instances along an axis of the grid",
     _axis_id,
     traits=Trait.BITWISE,
 )
@@ -261,8 +261,9 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 
 @OPS.operation(
     "div",
-    "a / b: floats correctly rounded (or within 2 ULP where approximate); integers truncate "
-    "towards zero; 0 divides as 1, the minimum by -1 wraps",
+    "a / b. Floats are correctly rounded (or have an error of up to 2 ULP if approximate). "
+    "Integers truncate towards zero, a divisor of 0 counts as 1, and the minimum divided by -1 "
+    "wraps around",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -270,9 +271,9 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 class Div(Binary):
     __slots__ = ()
 
-    approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
+    approximate = TypedAttribute[bool]("f32 only: whether an error of 2 ULP is acceptable", False)
     exact = TypedAttribute[bool](
-        "f32 only: round correctly even if a backend's options relax the division", False
+        "f32 only: whether to round correctly even if a backend's options relax the division", False
     )
     fast = TypedAttribute[bool](
         "f32 only: if a backend's options relax the division, a normal quotient may have an "
@@ -283,8 +284,8 @@ class Div(Binary):
 
 @OPS.operation(
     "rem",
-    "the remainder of the division that truncates towards zero: C's % and fmod; the sign is a's; "
-    "of integers divided by 0 it is 0",
+    "the remainder of the division that truncates towards zero, as C's % and fmod return it. It "
+    "has the sign of a. The remainder of an integer divided by 0 is 0",
     _arithmetic,
     traits=Trait.ELEMENTWISE | _OFFSET,
     cost=12,
@@ -293,22 +294,31 @@ class Rem(Binary):
     __slots__ = ()
 
 
-_unary("neg", "-x; a float's sign flips, zero's and NaN's too; integers wrap around", _negatable)
+_unary(
+    "neg",
+    "-x. The sign bit of a float flips, also that of zero and NaN. Integers wrap around",
+    _negatable,
+)
 _unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
 _binary("and", "bitwise a & b", same_ints, traits=_LATTICE | Trait.BITWISE)
 _binary("or", "bitwise a | b", same_ints, traits=_LATTICE | Trait.BITWISE)
 _binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR | Trait.BITWISE)
-_binary("shl", "a shifted left by b bits; 0 unless 0 <= b < bits", same_ints, traits=_INTEGER)
+_binary(
+    "shl",
+    "a shifted left by b bits, or 0 if b is negative or not below the width",
+    same_ints,
+    traits=_INTEGER,
+)
 _binary(
     "shr",
-    "a shifted right by b bits, filled with the sign bit if signed; unless 0 <= b < bits, the "
-    "result consists of fill bits",
+    "a shifted right by b bits, filled with the sign bit if a is signed and with zeros otherwise. "
+    "If b is negative or not below the width, only fill bits remain",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "mulhi",
-    "the upper half of a double-width multiplication",
+    "the upper half of the double-width product of two integers",
     _mulhi,
     traits=_SWAPPED | Trait.BITWISE,
     cost=3,
@@ -335,7 +345,8 @@ OPS.row(
 
 @OPS.operation(
     "cmp",
-    "whether a PREDICATE b; false where a float is NaN, but 'ne' is true there",
+    "the result of the comparison of a with b by predicate. If an operand is NaN, it is true for "
+    "'ne' and false for all other predicates",
     _cmp,
     traits=Trait.ELEMENTWISE,
 )
@@ -347,7 +358,7 @@ class Cmp(Binary):
 
 @OPS.operation(
     "select",
-    "a where condition holds, b elsewhere; both are computed",
+    "a where condition is true, and b elsewhere. Both are computed",
     _select,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -370,12 +381,14 @@ class Fma(Operation):
 
 @OPS.operation(
     "cast",
-    "x as another number type: to a narrower float with the given rounding (to nearest, overflow "
-    "goes to infinity, but fp8 saturates, as its arithmetic does: overflow and infinity go to the "
-    "maximum finite number; with rtz, overflow goes to the maximum finite number and infinity to "
-    "NaN where the format has none), float to integer truncates and saturates, where NaN becomes "
-    "0, or the sign bit alone if f64 or a 64-bit integer takes part; to u8 and i8 it is the low "
-    "byte of that cast to u16 and i16; to i1 it is x != 0, integer to integer wraps around",
+    "x converted to another number type. A conversion to a narrower float rounds as the attribute "
+    "states. To nearest, a value that overflows becomes infinity; in the fp8 formats, it and "
+    "infinity become the maximum finite number. Towards zero, a value that overflows becomes the "
+    "maximum finite number, and infinity becomes NaN in formats without infinity. A conversion "
+    "from float to integer truncates and saturates, and NaN becomes 0; but if the float is f64 or "
+    "the integer has 64 bits, NaN becomes an integer of which only the top bit is set. A "
+    "conversion from float to u8 or i8 is the low byte of the conversion to u16 or i16. A "
+    "conversion to i1 is x != 0. A conversion between integers wraps around",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,
@@ -388,7 +401,7 @@ class Cast(Unary):
 
 @OPS.operation(
     "bitcast",
-    "the same bits as another type of the same width; pointers are 64 bits wide",
+    "x reinterpreted: its bits as another type of the same width. Pointers are 64 bits wide",
     _bitcast,
     traits=Trait.ELEMENTWISE,
     explicit_results=True,
@@ -399,7 +412,8 @@ class Bitcast(Unary):
 
 @OPS.operation(
     "addptr",
-    "the pointer moved by offset elements; the offset is widened to 64 bits by its own signedness",
+    "the pointer moved by offset elements. The offset is first widened to 64 bits, with sign "
+    "extension if its type is signed",
     _addptr,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -410,8 +424,8 @@ class Addptr(Operation):
     offset = SingleOperand()
 
 
-_unary("exp", "e to the x", _math, cost=16)
-_unary("exp2", "2 to the x", _math, cost=14)
+_unary("exp", "the exponential function, e to the power of x", _math, cost=16)
+_unary("exp2", "2 to the power of x", _math, cost=14)
 _unary("log", "the natural logarithm", _math, cost=20)
 _unary("log2", "the logarithm to base 2", _math, cost=20)
 _unary("sin", "the sine of x radians", _math, cost=24)
@@ -424,7 +438,7 @@ _unary("erf", "the error function", _math, cost=30)
 class Sqrt(Unary):
     __slots__ = ()
 
-    approximate = TypedAttribute[bool]("f32 only: 2 ULP are enough", False)
+    approximate = TypedAttribute[bool]("f32 only: whether an error of 2 ULP is acceptable", False)
 
 
 _unary("rsqrt", "1 / sqrt(x)", _math, cost=12)
@@ -442,5 +456,11 @@ class Ldexp(Unary):
     exponent = SingleOperand()
 
 
-_unary("clz", "leading zero bits; all bits for 0", _bits, traits=_INTEGER, cost=3)
-_unary("popcount", "bits that are set", _bits, traits=_INTEGER, cost=3)
+_unary(
+    "clz",
+    "the number of leading zero bits; for 0, the width of the type",
+    _bits,
+    traits=_INTEGER,
+    cost=3,
+)
+_unary("popcount", "the number of bits that are set", _bits, traits=_INTEGER, cost=3)

@@ -171,7 +171,8 @@ _INPUTS = VariadicOperand("tiles of one shape")
 
 @OPS.operation(
     "if",
-    "the values that region then yields if condition is true, otherwise those of region else",
+    "run the region then if condition is true, and the region else otherwise. The results are the "
+    "values that this region yields",
     _if_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -188,8 +189,9 @@ class If(Operation):
 
 @OPS.operation(
     "for",
-    "run body(i, *carried) for i = lower, lower + step, ... below upper (by the type's signedness; "
-    "step must be positive), carrying what it yields",
+    "run body(i, *carried) for i = lower, lower + step, ..., as long as i is below upper (a "
+    "signed comparison if the type is signed). step must be positive. Each iteration yields the "
+    "carried values of the next, and the last one yields the results",
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
@@ -202,19 +204,30 @@ class For(Operation):
     upper = SingleOperand()
     step = SingleOperand()
     inits = _INITS
-    num_stages = TypedAttribute[int]("software pipeline depth; 0: the kernel's default", 0)
-    unroll = TypedAttribute[int]("unroll factor; 0: the compiler's choice", 0)
-    flatten = TypedAttribute[bool]("merge with the loop nest inside", False)
-    warp_specialize = TypedAttribute[bool]("split loads and arithmetic among warps", False)
-    single_accumulator = TypedAttribute[bool]("keep one buffer for the accumulator", False)
-    no_licm = TypedAttribute[bool]("hoist nothing out of this loop", False)
+    num_stages = TypedAttribute[int](
+        "the depth of the software pipeline; 0: the kernel's default", 0
+    )
+    unroll = TypedAttribute[int]("the unroll factor; 0: the compiler's choice", 0)
+    flatten = TypedAttribute[bool](
+        "whether to merge this loop with the loops inside it into one", False
+    )
+    warp_specialize = TypedAttribute[bool](
+        "whether to use separate warps for loads and for arithmetic", False
+    )
+    single_accumulator = TypedAttribute[bool](
+        "whether to keep only one buffer for the accumulator", False
+    )
+    no_licm = TypedAttribute[bool](
+        "whether the compiler must not hoist code out of this loop", False
+    )
     body = NamedRegion()
 
 
 @OPS.operation(
     "while",
-    "run before(*carried); while its condition is true, run after(*forwarded), which yields the "
-    "next carried values; the results are the last forwarded values",
+    "run before(*carried), which returns a condition and the forwarded values. While the "
+    "condition is true, run after(*forwarded), which yields the next carried values, and then run "
+    "before again. The results are the last forwarded values",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -225,7 +238,9 @@ class While(Operation):
     __slots__ = ()
 
     inits = _INITS
-    no_licm = TypedAttribute[bool]("hoist nothing out of this loop", False)
+    no_licm = TypedAttribute[bool](
+        "whether the compiler must not hoist code out of this loop", False
+    )
     before = NamedRegion()
     after = NamedRegion()
 
@@ -236,8 +251,8 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one, in any order and grouping unless order states "
-    "one; combine(*lefts, *rights) yields one value for each input",
+    "combine the elements along axis into one, in any order and grouping unless the attribute "
+    "order states one. combine(*lefts, *rights) yields one value for each input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -249,10 +264,10 @@ class Reduce(Operation):
     inputs = _INPUTS
     axis = TypedAttribute[int]()
     order = TypedAttribute[Order](
-        "any order and grouping; or tree: pairs of elements whose indices differ in one bit, the "
-        "lower index on the left, bit 0 first, then bit 1, then from the highest bit down to bit "
-        "2, where an element without a partner stays as it is; or sequential: the elements one by "
-        "one from the first to the last, what is combined so far on the left",
+        "any: any order and grouping; tree: combine pairs of elements whose indices differ in one "
+        "bit (bit 0 first, then bit 1, then from the highest bit down to bit 2), with the lower "
+        "index on the left; an element without a partner stays as it is; sequential: combine the "
+        "elements one by one from the first to the last, with the result so far on the left",
         ANY,
     )
     combine = NamedRegion()
@@ -260,8 +275,8 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "inclusive scan along axis, in any grouping unless order states one; combine(*earlier, "
-    "*later) yields one value for each input",
+    "compute an inclusive scan along axis, in any grouping unless the attribute order states one. "
+    "combine(*earlier, *later) yields one value for each input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -276,10 +291,10 @@ class Scan(Operation):
         "whether the scan runs from the last element to the first", False
     )
     order = TypedAttribute[Order](
-        "any grouping; or tree: for each bit of the index from the lowest to the highest, an "
-        "element whose bit is set is combined with the last element before its block of that "
-        "many elements, which is on the left; or sequential: each element with the result before "
-        "it. Indices count in the scan's direction",
+        "any: any grouping; tree: blocks whose length doubles: in step k, from 0 on, each element "
+        "whose index has bit k set is combined with the last element of the block of 2**k "
+        "elements before its own block, which is on the left; sequential: each element is "
+        "combined with the result before it. Indices count in the scan's direction",
         ANY,
     )
     combine = NamedRegion()
@@ -287,8 +302,8 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run body on every group of pack consecutive elements in row-major order; it takes pack "
-    "arguments for each input and yields pack values for each result",
+    "run body on every group of pack consecutive elements in row-major order. The body takes pack "
+    "arguments for each input, and yields pack values for each result",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -299,7 +314,9 @@ class Map(Operation):
     __slots__ = ()
 
     inputs = _INPUTS
-    pack = TypedAttribute[int]("elements a run", 1)
+    pack = TypedAttribute[int](
+        "the number of consecutive elements that one run of body processes", 1
+    )
     body = NamedRegion()
 
 
@@ -316,7 +333,9 @@ class Call(Operation):
 
     arguments = VariadicOperand()
     callee = TypedAttribute[str]()
-    pure = TypedAttribute[bool]("may be merged or dropped", False)
+    pure = TypedAttribute[bool](
+        "whether the operation may be merged with an equal one, or dropped", False
+    )
 
 
 @OPS.operation(

@@ -71,8 +71,8 @@ OPS = Declarations()
 
 @OPS.operation(
     "print",
-    "print, for each value and element, 'pid (x, y, z) idx (i, ...) prefix: element'; without "
-    "values 'pid (x, y, z) prefix'",
+    "print a line 'pid (x, y, z) idx (i, ...) prefix: element' for each element of each value. "
+    "Without values, print one line 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -82,10 +82,10 @@ class Print(Operation):
 
     values = VariadicOperand()
     prefix = TypedAttribute[str]()
-    hex = TypedAttribute[bool]("integers in hexadecimal", False)
+    hex = TypedAttribute[bool]("whether to print integers in hexadecimal", False)
     each_thread = TypedAttribute[bool](
-        "every thread of a program prints values that are not tiles; targets without threads "
-        "print them once",
+        "whether every thread of a program instance prints scalars; targets without threads print "
+        "them once",
         False,
     )
 
@@ -107,7 +107,7 @@ class Assert(Operation):
 
 @OPS.operation(
     "assume",
-    "the compiler may rely on condition",
+    "state that condition is true. The compiler may rely on it",
     _assume,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -120,8 +120,8 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x itself, with a hint for each axis: the divisor of values, the length of runs of "
-    "consecutive values, or the length of runs of equal values",
+    "x, with a hint for each axis: a divisor of values, the length of runs of consecutive values, "
+    "or the length of runs of equal values",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
@@ -139,7 +139,7 @@ class Hint(Unary):
 
 @OPS.operation(
     "inline_asm",
-    "run the target's assembly on every group of pack elements",
+    "run assembly code of the target on every group of pack elements",
     _inline_asm,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -150,8 +150,12 @@ class InlineAsm(Operation):
     inputs = VariadicOperand()
     assembly = TypedAttribute[str]()
     constraints = TypedAttribute[str]()
-    pure = TypedAttribute[bool]("may be merged or dropped", True)
-    pack = TypedAttribute[int]("elements a run", 1)
+    pure = TypedAttribute[bool](
+        "whether the operation may be merged with an equal one, or dropped", True
+    )
+    pack = TypedAttribute[int](
+        "the number of consecutive elements that one run of body processes", 1
+    )
 
 
 @OPS.operation(
@@ -167,4 +171,6 @@ class Extern(Operation):
     inputs = VariadicOperand()
     symbol = TypedAttribute[str]()
     library = TypedAttribute[str]("", "")
-    pure = TypedAttribute[bool]("may be merged or dropped", True)
+    pure = TypedAttribute[bool](
+        "whether the operation may be merged with an equal one, or dropped", True
+    )

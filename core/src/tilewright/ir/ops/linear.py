@@ -133,8 +133,8 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 
 @OPS.operation(
     "dot",
-    "a @ b + c over the last two axes, leading axes are batches; multiplication is exact, "
-    "accumulation in c's type in any order unless order states one",
+    "a @ b + c over the last two axes. Leading axes are batches. Multiplications are exact. The "
+    "products are added in the type of c, in any order unless the attribute order states one",
     _dot,
 )
 class Dot(Operation):
@@ -145,21 +145,23 @@ class Dot(Operation):
     c = SingleOperand("[..., M, N]")
     precision = TypedAttribute[Precision]("how f32 operands may be rounded", "ieee")
     max_imprecise = TypedAttribute[int](
-        "fp8: the number of terms accumulated at reduced precision before a full-precision add; "
-        "0: the target's choice",
+        "for fp8 operands: the number of terms that may be accumulated at reduced precision "
+        "before they are added at full precision; 0 leaves the number to the target",
         0,
     )
     order = TypedAttribute[Order](
-        "any; tree: reduce the products, rounded to c's type, by reduce's tree over K, then add "
-        "c; sequential: start with c, and execute one fused multiply-add for each k in order",
+        "any: the backend's choice; tree: round the products to the type of c, reduce them over K "
+        "by the tree that the operation reduce describes, and add c; sequential: start with c, "
+        "and execute one fused multiply-add for each k in order",
         ANY,
     )
 
 
 @OPS.operation(
     "dot_scaled",
-    "the dot of block-scaled operands: each group along K shares a power-of-two scale (u8 e8m0 by "
-    "32, 0xFF is NaN) or an f8e4m3fn scale (by 16)",
+    "the dot of block-scaled operands. Each group of 32 elements along K shares a power-of-two "
+    "scale (a u8 in the format e8m0, of which 0xFF is NaN), or each group of 16 elements shares a "
+    "scale of type f8e4m3fn",
     _dot_scaled,
 )
 class DotScaled(Operation):
@@ -172,9 +174,13 @@ class DotScaled(Operation):
     c = SingleOperand("[..., M, N], f32")
     a_format = TypedAttribute[ScaledFormat]()
     b_format = TypedAttribute[ScaledFormat]()
-    a_pack_k = TypedAttribute[bool]("whether pairs of e2m1 lie along K; otherwise along M", True)
-    b_pack_k = TypedAttribute[bool]("whether pairs of e2m1 lie along K; otherwise along N", True)
-    fast_math = TypedAttribute[bool]("NaN scales need no care", False)
+    a_pack_k = TypedAttribute[bool](
+        "whether the two e2m1 elements of a byte are neighbours along K; if false, along M", True
+    )
+    b_pack_k = TypedAttribute[bool](
+        "whether the two e2m1 elements of a byte are neighbours along K; if false, along N", True
+    )
+    fast_math = TypedAttribute[bool]("whether the compiler may assume that no scale is NaN", False)
 
 
 #: Matmuls.

@@ -225,7 +225,9 @@ _ORDER = TypedAttribute[Literal["relaxed", "acquire", "release", "acq_rel"]](
 _LOAD_ORDER = TypedAttribute[Literal["relaxed", "acquire"]]("memory ordering", "acquire")
 _STORE_ORDER = TypedAttribute[Literal["relaxed", "release"]]("memory ordering", "release")
 _SCOPE = TypedAttribute[Literal["program", "device", "system"]](
-    "the scope of the memory order: this program, this device, the whole system", "device"
+    "the threads that the memory ordering includes: those of this program instance, of this "
+    "device, or of the whole system",
+    "device",
 )
 _KIND = TypedAttribute[Literal["add", "min", "max", "and", "or", "xor", "xchg"]](
     "the operation on the old value"
@@ -239,8 +241,8 @@ _UPDATE = Effect.READ | Effect.WRITE
 
 @OPS.operation(
     "load",
-    "the values at the pointers; where the mask is false, other, or zero without it; i1 takes a "
-    "byte in memory, and every byte but 0 is true",
+    "the values at the pointers. Elements whose mask is false have the value of other, or zero if "
+    "there is no such operand. An i1 takes a byte in memory, which is true unless it is 0",
     _load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -253,13 +255,13 @@ class Load(Operation):
     other = OptionalOperand("the value of masked-off lanes")
     cache = TypedAttribute[Literal["", "ca", "cg", "cs", "cv"]]("cache operator hint", "")
     eviction = _EVICTION
-    volatile = TypedAttribute[bool]("never merged, moved or dropped", False)
+    volatile = TypedAttribute[bool]("whether the load must not be merged, moved or dropped", False)
 
 
 @OPS.operation(
     "store",
-    "write value to the pointers where the mask is true; if two lanes write to the same "
-    "address, either value remains",
+    "write value to the pointers where the mask is true. If two lanes write to the same address, "
+    "the value of either may remain",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -276,8 +278,8 @@ class Store(Operation):
 
 @OPS.operation(
     "atomic_rmw",
-    "update each value at the pointers atomically and return the old one; min and max of floats "
-    "order -0.0 below 0.0; the result of masked-off lanes is undefined",
+    "update each value at the pointers atomically and return the old value. min and max of floats "
+    "order -0.0 below 0.0. The result of masked-off lanes is undefined",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -295,8 +297,8 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "atomically replace the value at the pointer by value if it has the bits of compare; "
-    "returns the old value",
+    "atomically replace the value in memory by value if its bits equal those of compare, and "
+    "return the old value",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -313,8 +315,8 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers, each read atomically and ordered with other programs' "
-    "accesses; the result of masked-off lanes is undefined",
+    "the values at the pointers. Each is read atomically, and ordered with the accesses of other "
+    "program instances. The result of masked-off lanes is undefined",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -330,8 +332,8 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write value to the pointers where the mask is true, each element atomically and ordered "
-    "with other programs' accesses",
+    "write value to the pointers where the mask is true. Each element is written atomically, and "
+    "ordered with the accesses of other program instances",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -352,8 +354,8 @@ ATOMICS: Final = (AtomicRmw, AtomicCas, AtomicLoad, AtomicStore)
 
 @OPS.operation(
     "clock",
-    "the time in nanoseconds of a monotonic clock of the device; all threads of a program get "
-    "the same value",
+    "the time of a monotonic clock of the device in nanoseconds. All threads of a program "
+    "instance get the same value",
     _clock,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,
@@ -364,7 +366,7 @@ class Clock(Operation):
 
 @OPS.operation(
     "make_descriptor",
-    "a descriptor of the tensor at base; shape and strides count elements",
+    "a descriptor of the tensor at base. Shape and strides count elements",
     _make_descriptor,
     explicit_results=True,
     traits=Trait.BITWISE,
@@ -379,7 +381,8 @@ class MakeDescriptor(Operation):
         "the value that a load returns outside the tensor", "zero"
     )
     aligned = TypedAttribute[bool](
-        "whether base and strides are multiples of 16 bytes, but for the last stride, which is 1",
+        "whether base and all strides except the last are multiples of 16 bytes, and the last "
+        "stride is 1",
         False,
     )
 
@@ -412,7 +415,7 @@ class DescriptorStride(Operation):
 
 @OPS.operation(
     "descriptor_load",
-    "the block at offsets; padding outside the tensor",
+    "the block at offsets. Elements outside the tensor have the descriptor's padding value",
     _descriptor_load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -426,7 +429,7 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write the block at offsets; elements outside the tensor are not written",
+    "write the block at offsets. Elements outside the tensor are not written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -441,8 +444,8 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block at offsets atomically, element by element; elements outside the tensor "
-    "are not written",
+    "update the block at offsets atomically, element by element. Elements outside the tensor are "
+    "not written",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -458,7 +461,8 @@ class DescriptorReduce(Operation):
 
 @OPS.operation(
     "descriptor_gather",
-    "the given rows of the tensor, from column on; padding outside the tensor",
+    "the rows of the tensor with the given indices, from the given column on. Elements outside "
+    "the tensor have the descriptor's padding value",
     _descriptor_gather,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -473,8 +477,8 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the given rows of the tensor, from column on; elements outside the tensor are not "
-    "written",
+    "write the rows of the tensor with the given indices, from the given column on. Elements "
+    "outside the tensor are not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -495,7 +499,8 @@ DescriptorRows = DescriptorGather | DescriptorScatter
 
 @OPS.operation(
     "barrier",
-    "a barrier: after it, all threads of this program see their earlier writes",
+    "wait for all threads of this program instance. Afterwards, each thread sees the earlier "
+    "writes of the others",
     nothing,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,

@@ -154,14 +154,16 @@ class Splat(Moved):
     __slots__ = ()
 
 
-@OPS.operation("unsplat", "the element of a tile that has one", _unsplat, traits=Trait.SHAPE)
+@OPS.operation(
+    "unsplat", "the element of a tile that has only one, as a scalar", _unsplat, traits=Trait.SHAPE
+)
 class Unsplat(Moved):
     __slots__ = ()
 
 
 @OPS.operation(
     "broadcast",
-    "x broadcast to a shape: extents of 1 are repeated",
+    "x broadcast to a shape: axes of extent 1 are repeated",
     _broadcast,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -184,7 +186,7 @@ class ExpandDims(Moved):
 
 @OPS.operation(
     "reshape",
-    "the same elements, in row-major order, in another shape",
+    "x in another shape, with its elements in row-major order",
     _reshape,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -192,7 +194,7 @@ class ExpandDims(Moved):
 class Reshape(Moved):
     __slots__ = ()
 
-    reorder = TypedAttribute[bool]("permits any order of the elements", False)
+    reorder = TypedAttribute[bool]("whether the elements may be in any order", False)
 
 
 @OPS.operation(
@@ -226,15 +228,20 @@ class Join(Operation):
     b = SingleOperand()
 
 
-@OPS.operation("split", "the two halves of a last axis of extent 2", _split, traits=Trait.SHAPE)
+@OPS.operation(
+    "split",
+    "the two tiles that result from splitting a last axis of extent 2",
+    _split,
+    traits=Trait.SHAPE,
+)
 class Split(Moved):
     __slots__ = ()
 
 
 @OPS.operation(
     "gather",
-    "the elements of x that index selects along an axis, with the other coordinates kept; "
-    "undefined if an index is out of range",
+    "the elements of x that index selects along an axis; their other coordinates are those of the "
+    "result. An element is undefined if its index is out of range",
     _gather,
     traits=Trait.BITWISE,
 )
@@ -248,8 +255,8 @@ class Gather(Operation):
 
 @OPS.operation(
     "histogram",
-    "the number of occurrences in x of each value from 0 to bins-1, where the mask is true; "
-    "other values are ignored",
+    "the number of occurrences of each value from 0 to bins-1 among the elements of x for which "
+    "the mask is true. Other values are ignored",
     _histogram,
     traits=Trait.BITWISE,
 )

@@ -22,29 +22,30 @@ def inline_asm_elementwise(
     pack: Any,
     _semantic: Any = None,
 ) -> Any:
-    """Run the target's assembly on every group of ``pack`` elements.
+    """Run assembly code of the target on every group of ``pack`` elements.
 
-    On a GPU, each thread that holds an element runs the text. For scalars, all threads run it. The
-    result may differ between threads, for example the thread's number. If a branch depends on such
-    a value, each thread decides by itself. Code in the branch may then load, store and run
-    assembly, but must not contain operations that need all threads of the program.
+    On a GPU, each thread runs the assembly code for the elements that it holds. For scalars, all
+    threads run it. The result may differ between threads, for example if the code reads the
+    thread's number. If a branch depends on such a value, each thread decides by itself whether to
+    take the branch. Code in the branch may then load, store and run assembly, but must not contain
+    operations that need all threads of the program instance.
 
     Args:
-        asm: assembly text, known at compile time; ``$0`` is the first result.
+        asm: the assembly code, a string that is known at compile time; ``$0`` is the first result.
         constraints: LLVM constraints, outputs first. Elements narrower than 32 bits are packed into
             32-bit registers, or are in narrower registers if the constraint names them (for example
             ``h`` for 16 bits).
         args: tensors and numbers; they are broadcast.
         dtype: the element type of the result, or a tuple of them for several results.
-        is_pure: the text has no side effects.
-        pack: the number of elements of each argument that one run of the text processes.
+        is_pure: whether the assembly code has no side effects.
+        pack: the number of elements of each argument that one run of the assembly code processes.
 
     Returns:
         A tensor of the common shape, or a tuple of them.
 
     Raises:
-        LoweringError: the target does not support assembly, or refuses the text; or a branch or
-            loop that depends on a value which may differ between threads contains an operation that
+        LoweringError: the target does not support assembly, or rejects the code; or a branch or
+            loop depends on a value that may differ between threads, and contains an operation that
             needs all threads, such as a reduction or ``debug_barrier``.
 
     Example:
@@ -103,7 +104,7 @@ def dispatch(
     is_pure: bool,
     _semantic: Any,
 ) -> tensor:
-    """Call the function of a library that takes the types of ``args``.
+    """Call the library function whose signature matches the types of ``args``.
 
     Args:
         func: emits the call, as ``func(lib_name, lib_path, symbol, handles, ir_type, is_pure)``;
@@ -147,7 +148,7 @@ def extern_elementwise(
     is_pure: Any,
     _semantic: Any = None,
 ) -> tensor:
-    """A function of a library of the target's, element by element.
+    """Call a function of a target's library for each element.
 
     Args:
         lib_name, lib_path: the library's name and file.

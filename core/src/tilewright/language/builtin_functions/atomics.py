@@ -141,8 +141,9 @@ _DETAILS = """
         val: cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off lanes access no memory, and their result is undefined.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
-            or ``"sys"``.
+        scope: which threads the memory ordering includes: ``"gpu"`` (those of the device, the
+            default), ``"cta"`` (those of this program instance) or ``"sys"`` (those of the whole
+            system).
 
     Returns:
         The old value, of the element type and the pointers' shape.
@@ -162,7 +163,7 @@ def atomic_add(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Add to memory atomically. Integers of 32 and 64 bits, fp16, bf16, fp32, fp64.
+    """Add to memory atomically: integers of 32 and 64 bits, fp16, bf16, fp32 and fp64.
 
     Example:
         old = tl.atomic_add(out_ptr + offsets, x, mask=offsets < n)
@@ -179,9 +180,9 @@ def atomic_max(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Write the maximum of memory and a value, atomically.
+    """Replace a value in memory by its maximum with another value, atomically.
 
-    It supports integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
+    It supports integers of 32 and 64 bits, fp32 and fp64. It orders -0.0 below 0.0.
 
     Example:
         old = tl.atomic_max(out_ptr + offsets, x)
@@ -198,9 +199,9 @@ def atomic_min(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Write the minimum of memory and a value, atomically.
+    """Replace a value in memory by its minimum with another value, atomically.
 
-    It supports integers of 32 and 64 bits, fp32 and fp64; -0.0 is below 0.0.
+    It supports integers of 32 and 64 bits, fp32 and fp64. It orders -0.0 below 0.0.
 
     Example:
         old = tl.atomic_min(out_ptr + offsets, x)
@@ -217,7 +218,7 @@ def atomic_and(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise and with memory, atomically. Integers of 32 and 64 bits.
+    """Combine memory with a value by bitwise and, atomically: integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_and(lock_ptr, 3)
@@ -234,7 +235,7 @@ def atomic_or(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise or with memory, atomically. Integers of 32 and 64 bits.
+    """Combine memory with a value by bitwise or, atomically: integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_or(lock_ptr, 4)
@@ -251,7 +252,7 @@ def atomic_xor(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Bitwise exclusive or with memory, atomically. Integers of 32 and 64 bits.
+    """Combine memory with a value by bitwise xor, atomically: integers of 32 and 64 bits.
 
     Example:
         old = tl.atomic_xor(lock_ptr, 1)
@@ -268,7 +269,7 @@ def atomic_xchg(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Exchange a value with memory atomically. Integers of 32 and 64 bits, fp32, fp64.
+    """Exchange a value with memory atomically: integers of 32 and 64 bits, fp32 and fp64.
 
     Example:
         old = tl.atomic_xchg(lock_ptr, 0)
@@ -293,14 +294,16 @@ def atomic_cas(
         cmp: the expected contents of memory, cast to the element type.
         val: the value to write, cast to the element type.
         sem: ``"acquire"``, ``"release"``, ``"acq_rel"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
-            or ``"sys"``.
+        scope: which threads the memory ordering includes: ``"gpu"`` (those of the device, the
+            default), ``"cta"`` (those of this program instance) or ``"sys"`` (those of the whole
+            system).
 
     Returns:
         The old value, of the element type.
 
     Raises:
-        ValueError: the pointer is constant, the element has another width, or shapes do not fit.
+        ValueError: the pointer points to constants, elements have another width, or shapes do not
+            match.
 
     Example:
         old = tl.atomic_cas(lock_ptr, 0, 1)
@@ -325,7 +328,7 @@ def atomic_cas(
 def atomic_load(
     pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Read memory atomically, element by element, ordered with other programs' accesses.
+    """Read memory atomically, element by element, ordered with accesses of other program instances.
 
     The compiler never merges, moves or removes the read.
 
@@ -334,14 +337,15 @@ def atomic_load(
             booleans.
         mask: ``int1``; masked-off lanes read no memory, and their result is undefined.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
-            or ``"sys"``.
+        scope: which threads the memory ordering includes: ``"gpu"`` (those of the device, the
+            default), ``"cta"`` (those of this program instance) or ``"sys"`` (those of the whole
+            system).
 
     Returns:
         The values, of the element type and the pointers' shape.
 
     Raises:
-        ValueError: the semantic is another one, or the mask does not fit.
+        ValueError: ``sem`` has another value, or the mask does not have the pointers' shape.
 
     Example:
         ready = tl.atomic_load(lock_ptr)
@@ -367,7 +371,8 @@ def atomic_store(
     scope: Any = None,
     _semantic: Any = None,
 ) -> None:
-    """Write memory atomically, element by element, ordered with other programs' accesses.
+    """Write memory atomically, element by element, ordered with accesses of other program
+    instances.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
@@ -375,11 +380,13 @@ def atomic_store(
         val: cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off lanes write nothing.
         sem: ``"release"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
-            or ``"sys"``.
+        scope: which threads the memory ordering includes: ``"gpu"`` (those of the device, the
+            default), ``"cta"`` (those of this program instance) or ``"sys"`` (those of the whole
+            system).
 
     Raises:
-        ValueError: the pointer is constant, the semantic is another one, or shapes do not fit.
+        ValueError: the pointer points to constants, ``sem`` has another value, or shapes do not
+            match.
 
     Example:
         tl.atomic_store(lock_ptr, 1)

@@ -242,7 +242,7 @@ def make_block_ptr(
     order: Any,
     _semantic: Any = None,
 ) -> block_pointer:
-    """A pointer to a block of a strided tensor. Superseded by :func:`make_tensor_descriptor`.
+    """Make a pointer to a block of a strided tensor; prefer :func:`make_tensor_descriptor`.
 
     Args:
         base: a pointer to the tensor's first element.
@@ -250,10 +250,11 @@ def make_block_ptr(
         strides: the strides in elements, an integer for each axis.
         offsets: the start of the block, an integer for each axis.
         block_shape: the block's extents, constexprs.
-        order: the axes from the fastest to the slowest in memory, constexprs.
+        order: the axes, from the one with the smallest stride to the one with the largest,
+            constexprs.
 
     Returns:
-        A block pointer: for :func:`load` and :func:`store` with ``boundary_check``, and for
+        A block pointer, for :func:`load` and :func:`store` with ``boundary_check``, and for
         :func:`advance`.
 
     Raises:
@@ -302,14 +303,15 @@ def make_block_ptr(
 
 @builtin
 def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
-    """A block pointer moved to another block.
+    """Return a block pointer that is moved by a distance along each axis.
 
     Args:
         base: a block pointer, which does not change.
         offsets: the distance to move along each axis, in elements.
 
     Returns:
-        A block pointer. It is an error not to use it.
+        The moved block pointer. It is an error to ignore the result, because ``base`` does not
+        change.
 
     Raises:
         ValueError: the number of offsets differs from the number of axes.

@@ -14,7 +14,7 @@ from tilewright.language.value_types.values import unwrap_if_constexpr
 
 @builtin
 def program_id(axis: Any, _semantic: Any = None) -> tensor:
-    """This program's position in the grid.
+    """Return the position of this program instance along an axis of the grid.
 
     Args:
         axis: 0, 1 or 2, a constexpr.
@@ -33,7 +33,7 @@ def program_id(axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def num_programs(axis: Any, _semantic: Any = None) -> tensor:
-    """The number of programs along an axis of the grid.
+    """Return the number of program instances along an axis of the grid.
 
     Args:
         axis: 0, 1 or 2, a constexpr.
@@ -61,7 +61,7 @@ def _axis(axis: Any, name: str, semantic: Any) -> int:
 
 @builtin
 def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
-    """Consecutive integers from ``start`` to ``end - 1``.
+    """Create a tensor of the consecutive integers from ``start`` to ``end - 1``.
 
     Args:
         start: a constexpr that fits ``int32``.
@@ -116,7 +116,7 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
     Args:
         shape: the extents, constexprs; ``()`` makes a scalar.
         value: a number or a scalar tensor, cast to ``dtype``.
-        dtype: any number type.
+        dtype: the type of the elements, any number type.
 
     Returns:
         A tensor of ``shape`` and ``dtype``.
@@ -136,15 +136,15 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
 
 @builtin
 def to_tensor(x: Any, _semantic: Any = None) -> tensor:
-    """A number as a tensor.
+    """Convert a number to a scalar tensor.
 
     Args:
         x: a Python number, a constexpr, or a tensor, which is returned unchanged.
 
     Returns:
-        A scalar: an integer has the first type of ``int32``, ``uint32``, ``int64`` and ``uint64``
-        that holds it, a boolean has ``int1``, and a float has ``float32``, or ``float64`` if it is
-        outside the range of normal fp32 numbers.
+        A scalar. The type of an integer is the first of ``int32``, ``uint32``, ``int64`` and
+        ``uint64`` that can hold it. The type of a boolean is ``int1``. The type of a float is
+        ``float32``, or ``float64`` if the value is outside the range of normal fp32 numbers.
 
     Example:
         three = tl.to_tensor(3)
@@ -162,22 +162,22 @@ def cast(
 ) -> tensor:
     """Convert every element to another type.
 
-    Conversions between floats round, and conversions of floats to integers drop the fraction.
-    Numbers become ``int1`` as ``x != 0``. Pointers and ``int64`` convert both ways.
+    Conversions between floats round, and conversions of floats to integers drop the fraction. A
+    conversion to ``int1`` returns ``x != 0``. Pointers can be converted to ``int64`` and back.
 
     A value that exceeds the range of a narrower float becomes infinity. The 8-bit formats saturate
     instead: such a value, or infinity, becomes their maximum finite number. A float that is out of
-    the range of an integer becomes the nearest end of that range; for 8-bit integers, the result is
-    the low byte of the 16-bit result. NaN becomes 0 or, if either type is fp64 or a 64-bit integer,
-    the sign bit alone (``-2**31`` as int32, ``2**31`` as uint32). These results are the same on
-    every backend.
+    the range of an integer type becomes the nearest end of that range. A conversion to an 8-bit
+    integer first converts to 16 bits in this way, and then keeps the low byte. NaN becomes 0. If
+    the float is fp64 or the integer has 64 bits, NaN becomes an integer of which only the top bit
+    is set (``-2**31`` as int32, ``2**31`` as uint32). These results are the same on every backend.
 
     Args:
         input: a tensor or a number of any type.
         dtype: the type of the result.
         fp_downcast_rounding: ``"rtne"`` (to nearest, ties to even; the default) or ``"rtz"``
             (towards zero); only for conversions to a narrower or the same float type.
-        bitcast: keep the bits instead of the value; both types have one width.
+        bitcast: whether to keep the bits instead of the value; both types must have the same width.
 
     Returns:
         A tensor of the shape of ``input``.

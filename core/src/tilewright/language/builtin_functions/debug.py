@@ -21,16 +21,17 @@ def static_print(
     flush: Any = False,
     _semantic: Any = None,
 ) -> None:
-    """Print during compilation, like Python's ``print``: constexprs by value, tensors by type.
+    """Print during compilation: constexprs by their values, tensors by their types.
 
-    If the kernel is found in the cache, nothing is printed.
+    It works like Python's ``print``. If the compiled kernel comes from the cache, it prints
+    nothing.
 
     Args:
         values: anything.
-        sep: between them.
-        end: after them.
+        sep: the text between two values.
+        end: the text after the last value.
         file: the file to print to; standard output by default.
-        flush: write at once.
+        flush: whether to write buffered text at once.
 
     Example:
         tl.static_print("BLOCK =", BLOCK)
@@ -51,14 +52,14 @@ def _static_text(value: Any) -> Any:
 
 @builtin
 def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
-    """Refuse to compile unless a condition holds.
+    """Stop the compilation with an error unless a condition holds.
 
     Args:
         cond: a constexpr.
         msg: the error's text.
 
     Raises:
-        CompileTimeAssertionFailure: it does not hold.
+        CompileTimeAssertionFailure: the condition does not hold.
         NotImplementedError: the condition is not known at compile time; see :func:`device_assert`.
 
     Example:
@@ -76,16 +77,16 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
-    """Print while running: a line per element of each argument.
+    """Print from a running kernel: one line for each element of each argument.
 
-    The line is ``pid (x, y, z) idx (i, ...) prefix: value``.
+    A line has the form ``pid (x, y, z) idx (i, ...) prefix: value``.
 
-    A program prints each line once, although many threads execute it.
+    Each program instance prints a line once, although many of its threads execute the call.
 
     Args:
         prefix: printable ASCII text, known at compile time.
         args: tensors and numbers.
-        hex: integers in hexadecimal.
+        hex: whether to print integers in hexadecimal.
 
     Raises:
         ValueError: ``prefix`` is something else.
@@ -122,9 +123,10 @@ def _flat(semantic: Any, arg: Any) -> list[tensor]:
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = None) -> None:
     """In debug mode, stop the kernel with an error if a condition is false.
 
-    Otherwise nothing is compiled.
+    Outside of debug mode, the compiler generates no code for the assertion.
 
-    Debug mode is ``jit(debug=True)``, the launch option ``debug=True``, or ``TILEWRIGHT_DEBUG=1``.
+    ``jit(debug=True)``, the launch option ``debug=True`` and ``TILEWRIGHT_DEBUG=1`` enable debug
+    mode.
 
     Args:
         cond: a condition, cast to ``int1``.

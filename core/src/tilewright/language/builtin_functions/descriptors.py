@@ -47,7 +47,7 @@ REDUCED_ELEMENTS: dict[str, tuple[dtype, ...]] = {
 
 
 class tensor_descriptor_base_type(base_type):  # noqa: N801
-    """The type of a descriptor whose blocks are of ``block_type``: carried by one IR value."""
+    """The type of a descriptor with blocks of type ``block_type``; one IR value represents it."""
 
     __slots__ = ("block_type",)
 
@@ -86,7 +86,7 @@ class tensor_descriptor_base_type(base_type):  # noqa: N801
 
 
 class tensor_descriptor_type(tensor_descriptor_base_type):  # noqa: N801
-    """The type of a descriptor made in a kernel: it carries the tensor's shape and strides too."""
+    """The type of a descriptor that also holds the tensor's shape and strides as values."""
 
     __slots__ = ("shape_type", "strides_type")
 
@@ -123,7 +123,7 @@ EMITTED_MEMBERS: dict[str, tuple[str, dtype]] = {
 
 
 class tensor_descriptor_base(base_value):  # noqa: N801
-    """A descriptor, made in the kernel or passed by the host.
+    """Base of descriptors, whether the kernel makes them or the host passes them.
 
     Attributes:
         block_type, block_shape, dtype: of the blocks it is accessed in.
@@ -180,7 +180,7 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def load(self, offsets: Any, _semantic: Any = None) -> tensor:
-        """Load the block at ``offsets`` (scalar integers, one an axis).
+        """Load the block at ``offsets``, a scalar integer for each axis.
 
         Outside the tensor it has the descriptor's padding.
 
@@ -205,7 +205,7 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def atomic_add(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Add ``value`` to the block at ``offsets``, each element as one step.
+        """Add ``value`` to the block at ``offsets``, atomically by element.
 
         It takes 32 and 64-bit integers and floats, fp16 and bf16.
         """
@@ -213,32 +213,33 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def atomic_min(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Put the smaller values into the block at ``offsets``, each element as one step."""
+        """Update the block at ``offsets`` to its minimum with ``value``, atomically by element."""
         _reduce(_semantic, self, "min", offsets, value)
 
     @builtin
     def atomic_max(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Put the greater values into the block at ``offsets``, each element as one step."""
+        """Update the block at ``offsets`` to its maximum with ``value``, atomically by element."""
         _reduce(_semantic, self, "max", offsets, value)
 
     @builtin
     def atomic_and(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Bitwise and of ``value`` into the block at ``offsets``, each element as one step."""
+        """Combine the block at ``offsets`` by bitwise and with ``value``, atomically."""
         _reduce(_semantic, self, "and", offsets, value)
 
     @builtin
     def atomic_or(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Bitwise or of ``value`` into the block at ``offsets``, each element as one step."""
+        """Combine the block at ``offsets`` by bitwise or with ``value``, atomically."""
         _reduce(_semantic, self, "or", offsets, value)
 
     @builtin
     def atomic_xor(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Bitwise exclusive or of ``value`` into the block at ``offsets``, atomic by element."""
+        """Combine the block at ``offsets`` by bitwise xor with ``value``, atomically."""
         _reduce(_semantic, self, "xor", offsets, value)
 
     @builtin
     def gather(self, *args: Any, _semantic: Any = None) -> tensor:
-        """``gather(x_offsets, y_offset)``: load rows from column ``y_offset`` on.
+        """``gather(x_offsets, y_offset)``: load the rows ``x_offsets``, from column ``y_offset``
+        on.
 
         ``x_offsets``, a 1-D integer tensor, has the rows.
 
@@ -250,7 +251,8 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def scatter(self, value: Any, *args: Any, _semantic: Any = None) -> None:
-        """``scatter(value, x_offsets, y_offset)``: write rows from column ``y_offset`` on.
+        """``scatter(value, x_offsets, y_offset)``: write rows ``x_offsets``, from column
+        ``y_offset`` on.
 
         ``value`` goes to the rows ``x_offsets``.
         """
@@ -267,7 +269,7 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
 
 class tensor_descriptor(tensor_descriptor_base):  # noqa: N801
-    """A descriptor made in a kernel by :func:`~tilewright.language.make_tensor_descriptor`."""
+    """A tensor descriptor, whether the kernel makes it or the host passes it."""
 
     __slots__ = ("shape", "strides")
 
@@ -372,9 +374,10 @@ def make_tensor_descriptor(
     padding_option: Any = "zero",
     _semantic: Any = None,
 ) -> tensor_descriptor:
-    """A descriptor of a strided tensor that is read and written in blocks.
+    """Make a descriptor of a strided tensor, which kernels read and write in blocks.
 
-    It works on every device and needs no allocator (:func:`tilewright.set_allocator`).
+    It works on every device. Unlike in Triton, you need not set an allocator
+    (:func:`tilewright.set_allocator`).
 
     Args:
         base: a pointer to the first element, aligned to 16 bytes.
@@ -390,7 +393,7 @@ def make_tensor_descriptor(
         A :class:`tensor_descriptor`.
 
     Raises:
-        ValueError: a rule above is broken.
+        ValueError: an argument breaks one of the rules in the table of parameters.
 
     Example:
         desc = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[BLOCK])

@@ -15,7 +15,7 @@ from tilewright.language.value_types.values import constexpr, is_negative_zero, 
 
 
 class PropagateNan(enum.Enum):
-    """Choice of what extrema and ``clamp`` return for a NaN: NONE the other operand, ALL NaN."""
+    """NaN rule of extrema and ``clamp``: return the other operand (``NONE``) or NaN (``ALL``)."""
 
     NONE = 0
     ALL = 0xFFFF
@@ -23,7 +23,7 @@ class PropagateNan(enum.Enum):
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Add two values, as ``x + y``, with a choice of overflow checks.
+    """Add two values like ``x + y``; an argument can omit the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -34,7 +34,7 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         A tensor of the common type and shape.
 
     Raises:
-        TypeError: operands that cannot be combined.
+        TypeError: the operands have types that cannot be combined.
 
     Example:
         total = tl.add(n, 1, sanitize_overflow=False)
@@ -44,7 +44,7 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Subtract two values, as ``x - y``, with a choice of overflow checks.
+    """Subtract two values like ``x - y``; an argument can omit the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -55,7 +55,7 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         A tensor of the common type and shape.
 
     Raises:
-        TypeError: operands that cannot be combined.
+        TypeError: the operands have types that cannot be combined.
 
     Example:
         rest = tl.sub(n, 1, sanitize_overflow=False)
@@ -65,7 +65,7 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Multiply as ``x * y`` does, with a choice of overflow checks.
+    """Multiply two values like ``x * y``; an argument can omit the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -76,7 +76,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         A tensor of the common type and shape.
 
     Raises:
-        TypeError: operands that cannot be combined.
+        TypeError: the operands have types that cannot be combined.
 
     Example:
         hash = tl.mul(n, 40503, sanitize_overflow=False)
@@ -94,7 +94,7 @@ def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) 
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     """Select one of two values, element by element.
 
-    Both values are computed. To prevent a memory access, mask the load.
+    The kernel computes both values for every element. To prevent a memory access, mask the load.
 
     Args:
         condition: ``int1``; other types are converted by ``condition != 0``, with a warning.
@@ -154,14 +154,14 @@ def _extremum(semantic: Any, op: str, x: Any, y: Any, propagate_nan: Any) -> ten
 def minimum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
 ) -> tensor:
-    """The smaller of two values.
+    """Return the smaller of two values, element by element.
 
     Args:
         x: a tensor or a number.
         y: the second operand; both are promoted and broadcast. bf16 is computed as fp32, and
             literal numbers keep their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number, return the number;
-            ``tl.PropagateNan.ALL``: NaN.
+        propagate_nan: what to return if one operand is NaN and the other is a number:
+            ``tl.PropagateNan.NONE`` returns the number, ``tl.PropagateNan.ALL`` returns NaN.
 
     Returns:
         A tensor of the common type and shape; fp32 for bf16.
@@ -179,14 +179,14 @@ def minimum(
 def maximum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
 ) -> tensor:
-    """The greater of two values.
+    """Return the greater of two values, element by element.
 
     Args:
         x: a tensor or a number.
         y: the second operand; both are promoted and broadcast. bf16 is computed as fp32, and
             literal numbers keep their own type.
-        propagate_nan: ``tl.PropagateNan.NONE``: of a NaN and a number, return the number;
-            ``tl.PropagateNan.ALL``: NaN.
+        propagate_nan: what to return if one operand is NaN and the other is a number:
+            ``tl.PropagateNan.NONE`` returns the number, ``tl.PropagateNan.ALL`` returns NaN.
 
     Returns:
         A tensor of the common type and shape; fp32 for bf16.
@@ -234,7 +234,7 @@ def clamp(
 
 @builtin
 def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
-    """Return the operand, and assert in debug mode that it is zero where a mask is true.
+    """Return the operand, and in debug mode assert that it is zero where a mask is true.
 
     Args:
         x: a tensor of numbers.
@@ -286,7 +286,8 @@ def _python_extremum(semantic: Any, args: tuple[Any, ...], propagate_nan: Any, o
 
 @builtin
 def builtin_max(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
-    """Python's ``max`` in a kernel: a constexpr of constexprs, else like :func:`maximum`.
+    """Python's ``max`` in a kernel: of constexprs, a constexpr; otherwise the same as
+    :func:`maximum`.
 
     Among constexprs NaN and -0.0 are refused.
     """
@@ -295,7 +296,8 @@ def builtin_max(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None
 
 @builtin
 def builtin_min(*args: Any, propagate_nan: Any = _NOTHING, _semantic: Any = None) -> Any:
-    """Python's ``min`` in a kernel: a constexpr of constexprs, else like :func:`minimum`.
+    """Python's ``min`` in a kernel: of constexprs, a constexpr; otherwise the same as
+    :func:`minimum`.
 
     Among constexprs NaN and -0.0 are refused.
     """
@@ -346,20 +348,21 @@ def _is_made_here(semantic: Any, x: tensor) -> bool:
 
 @builtin
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Hint that the first value of each contiguous run is a multiple of a number.
+    """Return the operand, with the hint that each run of values starts at a multiple of a number.
 
-    The result is the operand itself.
+    The hint states a number for each axis: the first value of each run of consecutive integers is a
+    multiple of this number. For a scalar, the value itself is a multiple of it.
 
     Args:
         input: an integer or pointer tensor, or a scalar.
         values: the number for each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. If the hint is wrong, the behaviour of the program is undefined.
+        ``input``. If the hint is wrong, the behaviour of the kernel is undefined.
 
     Raises:
-        TypeError: a value is no positive constexpr.
-        ValueError: there is not one for each axis.
+        TypeError: an element of ``values`` is not a positive constexpr.
+        ValueError: ``values`` does not have one element for each axis.
 
     Example:
         start = tl.multiple_of(pid * BLOCK, BLOCK)
@@ -377,11 +380,11 @@ def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
         values: the length of the runs along each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. If the hint is wrong, the behaviour of the program is undefined.
+        ``input``. If the hint is wrong, the behaviour of the kernel is undefined.
 
     Raises:
-        TypeError: a value is no positive constexpr.
-        ValueError: there is not one for each axis.
+        TypeError: an element of ``values`` is not a positive constexpr.
+        ValueError: ``values`` does not have one element for each axis.
 
     Example:
         rows = tl.max_contiguous(offsets, BLOCK)
@@ -398,11 +401,11 @@ def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
         values: the length of the runs along each axis: a constexpr, or a list of them.
 
     Returns:
-        ``input``. If the hint is wrong, the behaviour of the program is undefined.
+        ``input``. If the hint is wrong, the behaviour of the kernel is undefined.
 
     Raises:
-        TypeError: a value is no positive constexpr.
-        ValueError: there is not one for each axis.
+        TypeError: an element of ``values`` is not a positive constexpr.
+        ValueError: ``values`` does not have one element for each axis.
 
     Example:
         group = tl.max_constancy(offsets // 8, 8)
@@ -412,11 +415,11 @@ def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def assume(cond: Any, _semantic: Any = None) -> None:
-    """Let the compiler rely on a condition. If it is false, the behaviour of the program is
+    """Let the compiler rely on a condition. If it is false, the behaviour of the kernel is
     undefined.
 
     Args:
-        cond: a scalar condition. A constexpr that holds says nothing.
+        cond: a scalar condition. A constexpr that is true has no effect.
 
     Raises:
         ValueError: the condition is not a scalar, or is known to be false.

@@ -8,7 +8,7 @@ from tilewright.language.value_types.values import constexpr, unwrap_if_constexp
 
 
 class range:  # noqa: N801
-    """The iterations of a loop, as with Python's ``range``, with hints to the compiler.
+    """Iterate like Python's ``range``, and pass hints about the loop to the compiler.
 
     The hints never change the loop's results.
 
@@ -21,10 +21,10 @@ class range:  # noqa: N801
         num_stages: the depth of the software pipeline. It also applies to loops without matmuls, on
             GPUs that copy to shared memory asynchronously.
         loop_unroll_factor: the number of iterations to unroll; 1 forbids unrolling.
-        disallow_acc_multi_buffer: keep one buffer for a dot's accumulator.
-        flatten: merge with the loop nest inside.
-        warp_specialize: use separate warps for copies and for matmuls.
-        disable_licm: hoist nothing out of the loop.
+        disallow_acc_multi_buffer: whether to keep only one buffer for the accumulator of a ``dot``.
+        flatten: whether to merge this loop with the loops inside it into a single loop.
+        warp_specialize: whether to use separate warps for copies and for matmuls.
+        disable_licm: whether the compiler must not hoist loop-invariant code out of the loop.
 
     Raises:
         RuntimeError: it is used outside of a kernel.
@@ -67,15 +67,15 @@ class range:  # noqa: N801
 
 
 class static_range:  # noqa: N801
-    """A loop that is unrolled while compiling; its variable is a constexpr in every copy.
+    """Unroll a loop at compile time; its variable is a constexpr in every copy of the body.
 
     Args:
         arg1: the start, or the end if it is the only argument: a constexpr integer.
         arg2: the end.
-        step: by default 1.
+        step: the step, by default 1.
 
     Raises:
-        TypeError: a bound is no constexpr integer.
+        TypeError: a bound is not a constexpr integer.
         RuntimeError: it is used outside of a kernel.
 
     Example:
@@ -102,11 +102,11 @@ class static_range:  # noqa: N801
 
 
 class condition:  # noqa: N801
-    """The condition of a ``while`` loop, with hints to the compiler.
+    """State the condition of a ``while`` loop, with hints about the loop to the compiler.
 
     Args:
         arg1: the condition, a scalar.
-        disable_licm: hoist nothing out of the loop.
+        disable_licm: whether the compiler must not hoist loop-invariant code out of the loop.
 
     Example:
         steps = n

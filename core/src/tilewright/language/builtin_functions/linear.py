@@ -46,25 +46,26 @@ def dot(
     Args:
         input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
         other: ``[..., K, N]`` of the same type; fp8 kinds may differ.
-        acc: ``[..., M, N]`` of the result's type; None is zero.
+        acc: the initial accumulator, ``[..., M, N]`` of the result's type; None stands for zeros.
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
             ``"bf16x3"``, ``"bf16x6"``. The default is ``"ieee"``; in kernels written for
             Triton, ``"tf32"`` if the target supports it.
-        allow_tf32: deprecated: true means ``"tf32"``, false ``"ieee"``.
-        max_num_imprecise_acc: fp8 only: how many terms may be accumulated at reduced precision
-            before a full-precision add; at most K.
-        out_dtype: fp32 or fp16, for fp16 and fp8 operands; by default the type of ``acc``, or fp32.
-            It is int32 for int8, fp64 for fp64, and fp32 for all other types.
-        order: of the additions along K. ``"any"`` (the default) is the order of the target's matrix
-            instructions. ``"sequential"`` adds one product after the other to ``acc``, each with a
-            single rounding and without matrix instructions, so the result has the same bits on
-            every target.
+        allow_tf32: deprecated; true stands for ``input_precision="tf32"``, false for ``"ieee"``.
+        max_num_imprecise_acc: for fp8 operands: how many terms may be accumulated at reduced
+            precision before they are added at full precision; at most K.
+        out_dtype: the type of the result. For fp16 and fp8 operands, it may be fp32 or fp16, and is
+            by default the type of ``acc``, or fp32 without ``acc``. For int8 operands it is int32,
+            for fp64 operands fp64, and for all others fp32.
+        order: the order of the additions along K. ``"any"`` (the default) is the order of the
+            target's matrix instructions. ``"sequential"`` adds one product after the other to
+            ``acc`` by a fused multiply-add, which rounds once. It uses no matrix instructions, and
+            the result has the same bits on every target.
 
     Returns:
         A tensor ``[..., M, N]``.
 
     Raises:
-        ValueError: types, shapes or options do not fit, or the target does not support them.
+        ValueError: types, shapes or options do not match, or the target does not support them.
 
     Example:
         a = tl.broadcast_to(x[:, None], [BLOCK, BLOCK])
@@ -250,31 +251,36 @@ def dot_scaled(
 
     Leading axes are batches.
 
-    Scales of both sides may have any magnitude, for example 2**127 on one side and 2**-126 on the
-    other. GPUs without scaled matrix instructions convert each side to bf16 (f16 if the other side
-    is unscaled fp16, f32 for scaled fp16). They compute results that leave the range of that type
-    again, in several slower passes.
+
+    The scales of both operands may have any magnitude, for example 2**127 on the left and 2**-126
+    on the right. On GPUs without scaled matrix instructions, the kernel converts each operand, with
+    its scales, to bf16 (to f16 if the other operand is fp16 without scales, and to f32 if the
+    operand itself is fp16 with scales). If a result leaves the range of that type, the kernel
+    computes the matmul again in several slower passes.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.
         lhs_scale: ``[..., M, K // 32]`` uint8 exponents (e8m0; 0xFF is NaN), ``[..., M, K // 16]``
             fp8e4nv, or None.
-        lhs_format: ``"e2m1"`` (two in a uint8, the low half first), ``"e4m3"``, ``"e5m2"``,
-            ``"bf16"`` or ``"fp16"``.
+        lhs_format: ``"e2m1"`` (two elements in a uint8, the first one in the low half), ``"e4m3"``,
+            ``"e5m2"``, ``"bf16"`` or ``"fp16"``.
         rhs: ``[..., K, N]`` in ``rhs_format``.
-        rhs_scale: ``[..., N, K // 32]``, not transposed, or None.
+        rhs_scale: as ``lhs_scale``, but ``[..., N, K // 32]`` (N comes first, unlike in ``rhs``),
+            or None.
         rhs_format: as ``lhs_format``.
-        acc: ``[..., M, N]`` fp32; None is zero.
-        fast_math: NaN scales need no care.
-        lhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along M.
-        rhs_k_pack: pairs of ``"e2m1"`` lie along K; otherwise along N.
-        out_dtype: fp32.
+        acc: the initial accumulator, ``[..., M, N]`` of fp32; None stands for zeros.
+        fast_math: whether the compiler may assume that no scale is NaN.
+        lhs_k_pack: whether the two ``"e2m1"`` elements of a byte are neighbours along K; if false,
+            along M.
+        rhs_k_pack: whether the two ``"e2m1"`` elements of a byte are neighbours along K; if false,
+            along N.
+        out_dtype: the type of the result, always fp32.
 
     Returns:
         An fp32 tensor ``[..., M, N]``.
 
     Raises:
-        ValueError: formats, shapes or types do not fit, or the target declares no such matmul.
+        ValueError: formats, shapes or types do not match, or the target declares no such matmul.
 
     Example:
         a = tl.full((32, 64), 56, tl.uint8)

@@ -41,23 +41,23 @@ def load(
         pointer: a pointer, a tensor of pointers, or a block pointer.
         mask: ``int1``; masked-off elements read no memory. The mask and the pointers are broadcast
             to one shape.
-        other: the value of masked-off elements, cast to the element type. Without it, they are
-            zero on every backend, as with Triton on GPUs.
+        other: the value of masked-off elements, cast to the element type. Without ``other``,
+            masked-off elements are zero on every backend, as they are in Triton on GPUs.
         boundary_check: the axes along which accesses through a block pointer are masked to the
             tensor's shape.
-        padding_option: what a block pointer reads outside: ``""`` (undefined), ``"zero"``,
-            ``"nan"`` (floats only).
+        padding_option: the value of elements outside the tensor, for a block pointer: ``""``
+            (undefined), ``"zero"`` or ``"nan"`` (floats only).
         cache_modifier: ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``.
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
         volatile: whether the compiler must not merge, move or remove this load.
 
     Returns:
-        A scalar for a scalar pointer, else a tensor of the pointers' shape. A byte other than 0 in
-        memory is a true ``int1``.
+        A scalar for a scalar pointer, otherwise a tensor of the pointers' shape. A boolean is true
+        if its byte in memory is not 0.
 
     Raises:
-        ValueError: ``pointer`` is not a pointer, ``other`` is given without ``mask``, a scalar
-            pointer has a tensor of masks, shapes do not fit, or an option is unknown.
+        ValueError: ``pointer`` is not a pointer, ``other`` is given without ``mask``, ``mask`` is a
+            tensor although ``pointer`` is a scalar, shapes do not match, or an option is unknown.
 
     Example:
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
@@ -141,7 +141,7 @@ def store(
 
     Args:
         pointer: a pointer, a tensor of pointers, or a block pointer.
-        value: cast to the element type and broadcast to the pointers' shape.
+        value: the values to write, cast to the element type and broadcast to the pointers' shape.
         mask: ``int1``; masked-off elements write no memory.
         boundary_check: the axes along which accesses through a block pointer are masked to the
             tensor's shape.
@@ -149,8 +149,8 @@ def store(
         eviction_policy: ``""``, ``"evict_normal"``, ``"evict_first"`` or ``"evict_last"``.
 
     Raises:
-        ValueError: ``pointer`` is not a pointer or points to constants, shapes do not fit, the mask
-            is not boolean, or an option is unknown.
+        ValueError: ``pointer`` is not a pointer or points to constants, shapes do not match, the
+            mask is not boolean, or an option is unknown.
 
     Example:
         tl.store(out_ptr + offsets, x, mask=offsets < n)
@@ -187,7 +187,8 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of this program; afterwards, all of them see the earlier writes.
+    """Wait for all threads of this program instance; then all of them see each other's earlier
+    writes.
 
     Example:
         tl.debug_barrier()

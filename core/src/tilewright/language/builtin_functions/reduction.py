@@ -29,13 +29,15 @@ def reduce(
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
         axis: a constexpr; None reduces all elements.
         combine_fn: a kernel-language function of scalars, ``f(a0, .., b0, ..)``, which takes n
-            values for each side and returns n values of the inputs' types. It must be associative
-            and commutative.
-        keep_dims: keep the axis, with extent 1.
-        order: ``"any"``; ``"tree"``: a balanced tree that does not depend on the target,
-            ``num_warps`` or the other axes, at little cost; ``"sequential"``: one element after the
-            other, at the cost of a loop in one thread. With the latter two, the result has the same
-            bits on every target. None stands for the order in ``jit(order=)``, or else ``"any"``.
+            values for each side and returns n values of the inputs' types. The function must be
+            associative and commutative.
+        keep_dims: whether to keep the axis, with extent 1.
+        order: ``"any"`` leaves the order to the backend. ``"tree"`` combines the elements in a
+            balanced tree that does not depend on the target, ``num_warps`` or the other axes; it
+            costs little. ``"sequential"`` combines one element after the other, which costs a loop
+            in one thread. With ``"tree"`` and with ``"sequential"``, the result has the same bits
+            on every target. None stands for the order in ``jit(order=)``, or for ``"any"`` if there
+            is none.
 
     Returns:
         A tensor without the axis (a scalar if no axis is left), or a tuple of n tensors.
@@ -76,18 +78,19 @@ def associative_scan(
     order: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Scan along an axis: element i of the result combines elements 0 to i.
+    """Scan along an axis: element i of the result combines the elements 0 to i of the input.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are scanned together.
         axis: a constexpr.
-        combine_fn: a function as for :func:`reduce`. It must be associative, but need not be
-            commutative; earlier elements are on the left.
-        reverse: element i of the result combines element i to the last one.
+        combine_fn: a function as for :func:`reduce`, which must be associative, but need not be
+            commutative. Its left arguments are the earlier elements.
+        reverse: whether to scan from the last element to the first: element i of the result then
+            combines the elements from i to the last one.
         order: as for :func:`reduce`.
 
     Returns:
-        A tensor of the shape of ``input``, or a tuple of n.
+        A tensor of the shape of ``input``, or a tuple of n such tensors.
 
     Raises:
         ValueError: as for :func:`reduce`.
@@ -112,7 +115,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
     Args:
         scalar_fn: a kernel-language function of scalars. With ``pack`` above 1, it receives that
             many consecutive elements of each argument, and returns as many values for each result.
-        args: tensors and numbers, which are broadcast. Nothing is masked.
+        args: tensors and numbers, which are broadcast. The function runs for every element.
         pack: a constexpr that divides the number of elements.
 
     Returns:

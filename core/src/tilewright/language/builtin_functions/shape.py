@@ -19,7 +19,8 @@ def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
 
     Args:
         input: a tensor or a number.
-        other: another. Missing leading axes are added, and axes of extent 1 are repeated.
+        other: the second operand. In both, missing leading axes are added, and axes of extent 1 are
+            repeated.
 
     Returns:
         A tuple of two tensors of one shape.
@@ -48,7 +49,7 @@ def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
         A tensor of ``shape``.
 
     Raises:
-        ValueError: an extent differs, and is not 1 in ``input``.
+        ValueError: an extent of ``input`` differs from that of ``shape``, and is not 1.
 
     Example:
         table = tl.broadcast_to(x[None, :], [4, BLOCK])
@@ -91,9 +92,9 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 
     Args:
         input: a tensor.
-        shape: the extents, constexprs, as one list or as separate arguments; ``()`` makes one
-            element a scalar.
-        can_reorder: permits any order of the elements, which can save moving them.
+        shape: the extents, constexprs, as one list or as separate arguments; ``()`` converts a
+            tensor of one element to a scalar.
+        can_reorder: whether the elements may be in any order, which can save data movement.
 
     Returns:
         A tensor of ``shape``.
@@ -109,7 +110,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """Reshape, with elements in any order.
+    """Reshape a tensor, with its elements in any order.
 
     Deprecated: use :func:`reshape`, with ``can_reorder=True`` if the order does not matter.
 
@@ -200,7 +201,7 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
         A tensor of the same elements.
 
     Raises:
-        ValueError: ``dims`` is no permutation.
+        ValueError: ``dims`` is not a permutation.
 
     Example:
         cube = tl.reshape(x, (BLOCK // 8, 4, 2))
@@ -224,12 +225,12 @@ def cat(
 
     Args:
         input: the first tensor.
-        other: the second, of the same extents and promoted to one type with the first.
+        other: the second tensor, which has the same extents. Both are promoted to one type.
         can_reorder: has no effect: the elements always keep their order.
         dim: the axis, a constexpr.
 
     Returns:
-        A tensor whose extent along ``dim`` is twice that of each.
+        A tensor whose extent along ``dim`` is twice that of each operand.
 
     Raises:
         ValueError: an operand is a scalar, or the shapes differ.
@@ -273,11 +274,11 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
         b: the second operand; both are broadcast and promoted to one type.
 
     Returns:
-        A tensor ``z`` with ``z[..., 0]`` the first and ``z[..., 1]`` the second; two scalars give
-        shape ``[2]``.
+        A tensor ``z``: ``z[..., 0]`` is the first operand, and ``z[..., 1]`` the second. The result
+        of two scalars has shape ``[2]``.
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes cannot be broadcast.
 
     Example:
         pairs = tl.join(x, y)
@@ -297,16 +298,16 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def split(a: Any, _semantic: Any = None) -> tl_tuple:
-    """Split a last axis of extent 2 into two tensors: the inverse of :func:`join`.
+    """Split a tensor whose last axis has extent 2 into two tensors: the inverse of :func:`join`.
 
     Args:
         a: a tensor whose last axis has extent 2.
 
     Returns:
-        A tuple of two tensors without that axis; shape ``[2]`` yields two scalars.
+        A tuple of two tensors without that axis, or of two scalars for a tensor of shape ``[2]``.
 
     Raises:
-        ValueError: the last axis is another.
+        ValueError: the last axis has another extent.
 
     Example:
         left, right = tl.split(tl.join(x, y))
@@ -322,7 +323,8 @@ def split(a: Any, _semantic: Any = None) -> tl_tuple:
 
 @builtin
 def item(input: Any, _semantic: Any = None) -> tensor:
-    """The element of a tensor that has one.
+    """Return the element of a tensor that has only one, as a scalar.
+
 
     Args:
         input: a tensor of one element, of any rank.
@@ -331,7 +333,7 @@ def item(input: Any, _semantic: Any = None) -> tensor:
         A scalar.
 
     Raises:
-        ValueError: there are more elements.
+        ValueError: the tensor has several elements.
 
     Example:
         total = tl.sum(x, axis=0, keep_dims=True).item()
@@ -344,7 +346,7 @@ def item(input: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
-    """Elements picked along an axis: ``out[i, j] = src[index[i, j], j]`` for axis 0.
+    """Select elements along an axis by index: ``out[i, j] = src[index[i, j], j]`` for axis 0.
 
     Args:
         src: a tensor.
@@ -356,8 +358,8 @@ def gather(src: Any, index: Any, axis: Any, _semantic: Any = None) -> tensor:
         A tensor of the shape of ``index`` and the type of ``src``.
 
     Raises:
-        ValueError: ``index`` is not an integer tensor, the shapes do not fit, or the axis is out of
-            range.
+        ValueError: ``index`` is not an integer tensor, the shapes do not match, or the axis is out
+            of range.
 
     Example:
         reversed = tl.gather(x, BLOCK - 1 - tl.arange(0, BLOCK), axis=0)

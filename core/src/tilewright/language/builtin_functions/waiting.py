@@ -22,23 +22,25 @@ def atomic_poll(
     timeout_ns: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Read memory repeatedly until it has a value.
+    """Wait until memory has an expected value, by reading it repeatedly.
 
     Args:
-        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`. For a tensor, it
-            waits until each element had its value at least once.
-        expected_value: cast to the element type and broadcast to the pointers' shape.
+        pointer: a pointer or a tensor of pointers, as for :func:`atomic_load`. For a tensor, the
+            function waits until it has seen the expected value of each element at least once.
+        expected_value: the value to wait for, cast to the element type and broadcast to the
+            pointers' shape.
         sem: ``"acquire"`` (the default) or ``"relaxed"``.
-        scope: who sees it in order: ``"gpu"`` (the device, the default), ``"cta"`` (this program)
-            or ``"sys"``.
-        timeout_ns: the time limit in nanoseconds, an integer of at least 0. It reads at least once.
-            None waits forever.
+        scope: which threads the memory ordering includes: ``"gpu"`` (those of the device, the
+            default), ``"cta"`` (those of this program instance) or ``"sys"`` (those of the whole
+            system).
+        timeout_ns: the time limit in nanoseconds, an integer of at least 0. Memory is read at least
+            once. None sets no limit.
 
     Returns:
-        ``int1``, of the pointers' shape: whether memory had the value.
+        An ``int1`` tensor of the pointers' shape: whether memory had the expected value in time.
 
     Raises:
-        ValueError: the semantic is another one, the time is negative, or shapes do not fit.
+        ValueError: ``sem`` has another value, the time limit is negative, or shapes do not match.
 
     Example:
         there = tl.atomic_poll(lock_ptr, 0, timeout_ns=1000)

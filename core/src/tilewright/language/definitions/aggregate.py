@@ -246,25 +246,27 @@ def _annotation(cls: type[aggregate_value], name: str) -> Any:
 def aggregate(cls: type) -> type[aggregate_value]:
     """Decorate a class with annotated fields: kernels can create, pass and return its instances.
 
-    Fields are annotated: ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, another aggregate; a class
-    attribute of the same name is the default. ``__init__`` may be a kernel-language function, a
-    constexpr function or plain Python, and sets every field. Without it, fields are passed by
-    position or name. Methods are kernel-language functions, constexpr functions, or plain Python
-    that runs during compilation. Bases must be aggregates; their fields come first.
+    Annotate each field with ``tl.tensor``, ``tl.constexpr``, ``tl.tuple`` or another aggregate. A
+    class attribute of the same name is the field's default. ``__init__`` must set every field. It
+    may be a kernel-language function, a constexpr function or a plain Python function. Without
+    ``__init__``, callers pass the fields by position or by name. Methods may also be
+    kernel-language functions, constexpr functions or plain Python functions, which run during
+    compilation. Base classes must be aggregates; their fields come before those of the class.
 
-    Instances are immutable values: ``instance.field = value`` is an error after ``__init__``; see
-    :func:`aggregate_replace`. A method in plain Python may assign to ``self.field``. That assigns
-    the variables that hold the instance, in the function that calls the method alone, through its
-    branches and loops.
+    Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
+    :func:`aggregate_replace` instead. There is one exception: a plain Python method may assign to
+    ``self.field``. In the function that calls the method, all variables that hold the instance then
+    have the new value, also after branches and loops. Variables of other functions keep the old
+    value.
 
     Args:
         cls: the class.
 
     Returns:
-        A class whose instances kernels make, pass and return.
+        A class whose instances kernels can create, pass and return.
 
     Raises:
-        TypeError: a base is no aggregate.
+        TypeError: a base class is not an aggregate.
 
     Example:
         @tw.aggregate
@@ -351,7 +353,7 @@ def _own_annotations(cls: type) -> dict[str, Any]:
 
 @mark_builtin
 def aggregate_replace(instance: Any, _semantic: Any = None, **changes: Any) -> Any:
-    """Copy an aggregate with other values of some fields, without running ``__init__``.
+    """Copy an aggregate with new values for some fields, without running ``__init__``.
 
     This works on the host, too.
 

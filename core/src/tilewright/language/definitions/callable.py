@@ -528,16 +528,17 @@ def device_function(
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """Make a Python function that kernels may call during compilation.
+    """Decorate a Python function that kernels may call during compilation.
 
-    In a kernel, it receives the values of constexpr arguments and returns a constexpr. On the host,
-    it is an ordinary function. Its source is part of the key of the functions that call it.
+    In a kernel, the function receives the values of constexpr arguments and returns a constexpr. On
+    the host, it is an ordinary function. Its source is part of the cache key of the kernels that
+    call it, which are compiled again after a change.
 
     Args:
         fn: the function.
 
     Returns:
-        A function for the host and for kernels, which can also be a method.
+        A function for the host and for kernels. It can also be a method.
 
     Example:
         @tw.constexpr_function

@@ -43,7 +43,7 @@ class CustomDerivative(JitCallable):
 
 
 def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
-    """Make a kernel-language function with a custom derivative.
+    """Decorate a kernel-language function whose derivative you define by a rule.
 
         @tw.custom_vjp
         def round_through(x):
@@ -53,16 +53,17 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
         def _(x, y, dy):
             return tl.where(tl.abs(x) < 1, dy, 0.0)
 
-    Kernels call it like any other function, and compile to the same code. ``tw.vjp`` calls the rule
-    instead of deriving the function's body. The rule receives the arguments, the results, and the
-    cotangents of float results. It returns a cotangent, or None, for each parameter that is not a
-    constexpr. If the function returns a tuple, each result is a separate argument of the rule. A
-    cotangent has the shape of its value, and at least 32 bits. A returned number stands for a tile
-    of that number.
+    Kernels call the function like any other, and compile to the same code. A kernel that ``tw.vjp``
+    derives calls the rule instead of a derivative of the function's body. The rule receives the
+    arguments, the results, and the cotangents of float results. It returns a cotangent, or None,
+    for each parameter that is not a constexpr. If the function returns a tuple, each result is a
+    separate argument of the rule. A cotangent has the shape of its value, and its elements have at
+    least 32 bits. If the rule returns a number, it stands for a tile with this number in all
+    elements.
 
-    ``tw.jvp`` calls the rule that ``.jvp`` sets. This rule receives the arguments, the results, and
-    the tangents of float arguments. It returns the tangents of float results. Second derivatives
-    derive the rules.
+    ``.jvp`` sets the rule of forward mode, for kernels that ``tw.jvp`` derives. It receives the
+    arguments, the results, and the tangents of float arguments. It returns the tangents of float
+    results. A second derivative is the derivative of a rule.
 
     The function must not access memory.
 
@@ -70,7 +71,7 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
         fn: a function, as for ``tilewright.jit``.
 
     Raises:
-        DefinitionError: it is none.
+        DefinitionError: ``fn`` is not such a function.
     """
     return CustomDerivative(fn.fn if isinstance(fn, JitCallable) else fn)
 

@@ -22,7 +22,7 @@ def sigmoid(x):
         A tensor of the same type and shape.
 
     Raises:
-        ValueError: another type.
+        ValueError: the operand has another type.
 
     Example:
         y = tl.sigmoid(x)
@@ -37,21 +37,21 @@ def softmax(
     keep_dims: core.constexpr = False,
     ieee_rounding: core.constexpr = False,
 ):
-    """Compute the exponentials along an axis, divided by their sum.
+    """Compute the softmax along an axis: the exponentials, divided by their sum.
 
-    The maximum is subtracted first, so nothing overflows.
+    The function first subtracts the maximum from all elements, so the exponentials do not overflow.
 
     Args:
         x: a tensor of fp32 or fp64.
         dim: the axis, a constexpr; the first one by default.
         keep_dims: has no effect: the result always has the shape of ``x``.
-        ieee_rounding: round the divisions correctly.
+        ieee_rounding: whether the divisions are correctly rounded.
 
     Returns:
         A tensor of the type and shape of ``x``.
 
     Raises:
-        ValueError: another type.
+        ValueError: the operand has another type.
 
     Example:
         weights = tl.softmax(x, dim=0)

@@ -53,7 +53,7 @@ def _better(
 
 @device_function
 def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
-    """The greater value and its index; of equal ones the lower index, where ties break left.
+    """The greater value and its index; of equal values, the lower index if ties break left.
 
     NaN is less than every number, and equal to NaN.
     """
@@ -62,7 +62,7 @@ def argmax_combine(value1, index1, value2, index2, tie_break_left: core.constexp
 
 @device_function
 def argmin_combine(value1, index1, value2, index2, tie_break_left: core.constexpr):
-    """The smaller value and its index; of equal ones the lower index, where ties break left.
+    """The smaller value and its index; of equal values, the lower index if ties break left.
 
     NaN is greater than every number, and equal to NaN.
     """
@@ -122,22 +122,23 @@ def max(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The maximum along an axis; NaN counts only if all elements are NaN.
+    """Return the maximum along an axis. It is NaN only if all elements are NaN.
 
-    If all elements are NaN, or if several are equal to the result (0.0 equals -0.0), the position
-    is the first one.
+    If all elements are NaN, or if several elements are equal to the result (0.0 equals -0.0), the
+    returned position is that of the first of them.
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None takes all elements.
-        return_indices: give the positions too.
-        return_indices_tie_break_left: whether the first of equal values (and of NaNs) is returned;
-            if false, any of them.
-        keep_dims: keep the axis, with extent 1.
+        axis: the axis, a constexpr; None stands for all elements.
+        return_indices: whether to return the positions too.
+        return_indices_tie_break_left: whether to return the position of the first of equal values
+            (or NaNs); if false, that of any of them.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        The values, or a tuple of the values and their ``int32`` positions. Integers narrower than
-        32 bits become int32, and fp16 and bf16 become fp32. With positions, only bf16 is widened.
+        The values, or a tuple of the values and their ``int32`` positions. Without
+        ``return_indices``, integers narrower than 32 bits become int32, and fp16 and bf16 become
+        fp32. With it, bf16 becomes fp32, and other types stay.
 
     Example:
         largest, where = tl.max(x, axis=0, return_indices=True)
@@ -157,18 +158,18 @@ def min(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """The minimum along an axis; NaN counts only if all elements are NaN.
+    """Return the minimum along an axis. It is NaN only if all elements are NaN.
 
-    If all elements are NaN, or if several are equal to the result (0.0 equals -0.0), the position
-    is the first one.
+    If all elements are NaN, or if several elements are equal to the result (0.0 equals -0.0), the
+    returned position is that of the first of them.
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None takes all elements.
-        return_indices: give the positions too.
-        return_indices_tie_break_left: whether the first of equal values (and of NaNs) is returned;
-            if false, any of them.
-        keep_dims: keep the axis, with extent 1.
+        axis: the axis, a constexpr; None stands for all elements.
+        return_indices: whether to return the positions too.
+        return_indices_tie_break_left: whether to return the position of the first of equal values
+            (or NaNs); if false, that of any of them.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
         The values, or a tuple of the values and their ``int32`` positions, of the types that
@@ -186,16 +187,17 @@ def min(
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the maximum along an axis; NaN counts only if all elements are NaN.
+    """Return the position of the maximum along an axis. NaN counts only if all elements are NaN.
 
     Args:
         input: a tensor of numbers.
         axis: the axis, a constexpr; None searches all elements in row-major order.
-        tie_break_left: whether the first of equal values is returned; if false, any of them.
-        keep_dims: keep the axis, with extent 1.
+        tie_break_left: whether to return the position of the first of equal values; if false, that
+            of any of them.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        ``int32`` positions, without the axis.
+        An ``int32`` tensor of positions, without the axis.
 
     Example:
         best = tl.argmax(x, axis=0)
@@ -212,16 +214,17 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """The position of the minimum along an axis; NaN counts only if all elements are NaN.
+    """Return the position of the minimum along an axis. NaN counts only if all elements are NaN.
 
     Args:
         input: a tensor of numbers.
         axis: the axis, a constexpr; None searches all elements in row-major order.
-        tie_break_left: whether the first of equal values is returned; if false, any of them.
-        keep_dims: keep the axis, with extent 1.
+        tie_break_left: whether to return the position of the first of equal values; if false, that
+            of any of them.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        ``int32`` positions, without the axis.
+        An ``int32`` tensor of positions, without the axis.
 
     Example:
         best = tl.argmin(x, axis=0)

@@ -11,7 +11,7 @@ from tilewright.language.definitions.callable import device_function
 
 @device_function
 def cdiv(x, div):
-    """The quotient of positive integers, rounded up.
+    """Return the quotient of positive integers, rounded up.
 
     Args:
         x: an integer tensor or number.
@@ -30,20 +30,20 @@ def cdiv(x, div):
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Reorder the programs of a 2-d grid, so that concurrent programs share rows.
+    """Reorder the program instances of a 2-D grid, so that concurrent ones share rows.
 
-    The grid is divided into groups of ``size_g`` rows. Within a group, programs go down each column
-    before they move to the next.
+    The function divides the grid into groups of ``size_g`` rows. Within a group, consecutive
+    program instances go down one column before they continue with the next.
 
     Args:
-        i: the program's row in row-major order.
-        j: its column.
-        size_i: rows of the grid.
-        size_j: columns of the grid.
+        i: the row of the program instance in the original, row-major order.
+        j: the column of the program instance in that order.
+        size_i: the number of rows of the grid.
+        size_j: the number of columns of the grid.
         size_g: the number of rows of a group; the last group may have fewer.
 
     Returns:
-        A tuple: the row and the column to work on.
+        A tuple: the row and the column that the program instance works on.
 
     Example:
         row, column = tl.swizzle2d(pid, 0, n, 1, 4)

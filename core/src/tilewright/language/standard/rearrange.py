@@ -16,7 +16,7 @@ def ravel(x, can_reorder: core.constexpr = False):
 
     Args:
         x: a tensor.
-        can_reorder: permits any order of the elements.
+        can_reorder: whether the elements may be in any order.
 
     Returns:
         A 1-D tensor.
@@ -71,11 +71,11 @@ def interleave(a, b):
     """Interleave the elements of two tensors along the last axis.
 
     Args:
-        a: a tensor or a number: the elements 0, 2, 4 and so on of the result.
-        b: the second one, of the same shape: the elements 1, 3, 5 and so on.
+        a: a tensor or a number, which supplies the elements 0, 2, 4 and so on of the result.
+        b: a tensor of the same shape or a number, which supplies the elements 1, 3, 5 and so on.
 
     Returns:
-        A tensor whose last axis is twice as long; two scalars give shape ``[2]``.
+        A tensor whose last axis is twice as long. The result of two scalars has shape ``[2]``.
 
     Example:
         mixed = tl.interleave(x, y)

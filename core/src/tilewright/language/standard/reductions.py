@@ -33,14 +33,14 @@ def sum(
     dtype: core.constexpr = None,
     order: core.constexpr = None,
 ):
-    """The sum along an axis.
+    """Sum the elements along an axis.
 
     Args:
         input: a tensor of numbers.
-        axis: a constexpr; None adds all elements.
-        keep_dims: keep the axis, with extent 1.
-        dtype: the type to sum in. By default, integers narrower than 32 bits are summed as int32 or
-            uint32 (booleans as uint32), and other types as themselves.
+        axis: the axis, a constexpr; None stands for all elements.
+        keep_dims: whether to keep the axis, with extent 1.
+        dtype: the type in which the sum is computed. By default, it is int32 or uint32 for integers
+            narrower than 32 bits (uint32 for booleans), and the type of ``input`` otherwise.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
@@ -56,18 +56,18 @@ def sum(
 
 @device_function
 def xor_sum(input, axis=None, keep_dims=False):
-    """The bitwise exclusive or along an axis.
+    """Combine the elements along an axis by bitwise exclusive or.
 
     Args:
         input: an integer tensor.
-        axis: a constexpr; None takes all elements.
-        keep_dims: keep the axis, with extent 1.
+        axis: the axis, a constexpr; None stands for all elements.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
         A tensor without the axis (a scalar if no axis is left).
 
     Raises:
-        CompileTimeAssertionFailure: ``input`` holds no integers.
+        CompileTimeAssertionFailure: the elements of ``input`` are not integers.
 
     Example:
         parity = tl.xor_sum(offsets, axis=0)
@@ -78,18 +78,18 @@ def xor_sum(input, axis=None, keep_dims=False):
 
 @device_function
 def reduce_or(input, axis, keep_dims=False):
-    """The bitwise or along an axis.
+    """Combine the elements along an axis by bitwise or.
 
     Args:
         input: an integer tensor.
-        axis: a constexpr; None takes all elements.
-        keep_dims: keep the axis, with extent 1.
+        axis: the axis, a constexpr; None stands for all elements.
+        keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
         A tensor without the axis (a scalar if no axis is left).
 
     Raises:
-        CompileTimeAssertionFailure: ``input`` holds no integers.
+        CompileTimeAssertionFailure: the elements of ``input`` are not integers.
 
     Example:
         bits = tl.reduce_or(offsets, axis=0)

@@ -24,14 +24,14 @@ def cumsum(
     dtype: core.constexpr = None,
     order: core.constexpr = None,
 ):
-    """Cumulative sum along an axis.
+    """Compute the cumulative sum along an axis.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr.
-        reverse: sum from the end.
-        dtype: the type to sum in. By default, integers narrower than 32 bits widen to 32 bits, bf16
-            widens to fp32, and other types stay.
+        reverse: whether to sum from the last element to the first.
+        dtype: the type in which the sum is computed. By default, integers narrower than 32 bits
+            widen to 32 bits, bf16 widens to fp32, and other types stay.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
@@ -53,13 +53,14 @@ def cumprod(
     dtype: core.constexpr = None,
     order: core.constexpr = None,
 ):
-    """Cumulative multiplication along an axis.
+    """Compute the cumulative product along an axis.
 
     Args:
         input: a tensor of numbers.
         axis: a constexpr.
-        reverse: multiply from the end.
-        dtype: the type of the multiplications; by default the type of ``input``, and fp32 for bf16.
+        reverse: whether to multiply from the last element to the first.
+        dtype: the type in which the product is computed; by default the type of ``input``, but fp32
+            for bf16.
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:

@@ -122,7 +122,7 @@ def sort_impl(
     dim: core.constexpr = None,
     descending: core.constexpr = core.CONSTEXPR_0,
 ):
-    """Sort the best elements along the last axis, for :func:`sort` and :func:`topk`.
+    """Sort the ``k`` largest or smallest elements along an axis, for :func:`sort` and :func:`topk`.
 
     Bitonic sort (K. Batcher, Sorting networks and their applications, 1968) of runs of ``k``; then,
     while several runs are left, the elementwise extrema of two neighbours that are sorted in
@@ -132,13 +132,13 @@ def sort_impl(
         x: a tensor of numbers.
         k: how many to keep: a constexpr, a power of two; None keeps all.
         dim: the last axis, or None.
-        descending: the largest first; otherwise the smallest.
+        descending: whether to put the largest element first; if false, the smallest.
 
     Returns:
         A tensor whose last axis has ``k`` elements.
 
     Raises:
-        ValueError: ``dim`` is another axis.
+        ValueError: ``dim`` is not the last axis.
         CompileTimeAssertionFailure: ``k`` is not a power of two, or exceeds the extent.
 
     Example:
@@ -158,18 +158,18 @@ def sort_impl(
 
 @device_function
 def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """Sort along the last axis; NaN is greater than every number, and -0 less than 0.
+    """Sort along the last axis; NaN counts as greater than every number, and -0.0 as less than 0.0.
 
     Args:
         x: a tensor of numbers.
         dim: the last axis, or None.
-        descending: the largest first.
+        descending: whether to put the largest element first.
 
     Returns:
         A tensor of the type and shape of ``x``.
 
     Raises:
-        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+        ValueError: ``dim`` is not the last axis, or ``x`` is a scalar.
 
     Example:
         ordered = tl.sort(x)
@@ -179,22 +179,24 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """The largest elements along the last axis, in the order of :func:`sort`.
+    """Return the largest elements along the last axis, in the order of :func:`sort`.
 
-    NaN is greater than every number.
+    NaN counts as greater than every number.
+
 
     Args:
         x: a tensor of numbers.
         k: the number of elements: a constexpr, a power of two.
         dim: the last axis, or None.
-        descending: false returns the smallest elements, in ascending order.
+        descending: whether to return the largest elements, in descending order; if false, the
+            smallest, in ascending order.
 
     Returns:
-        A tensor whose last axis has ``k`` elements. If that is fewer than before, integers narrower
-        than 32 bits become int32, and fp16 and bf16 become fp32.
+        A tensor whose last axis has ``k`` elements. If ``k`` is less than the extent of that axis
+        in ``x``, integers narrower than 32 bits become int32, and fp16 and bf16 become fp32.
 
     Raises:
-        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+        ValueError: ``dim`` is not the last axis, or ``x`` is a scalar.
         CompileTimeAssertionFailure: ``k`` is not a power of two, or exceeds the extent.
 
     Example:
@@ -212,13 +214,13 @@ def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = co
     Args:
         x: a tensor of numbers.
         dim: the last axis, or None.
-        descending: the largest first.
+        descending: whether to put the largest element first.
 
     Returns:
         A tensor of the type and shape of ``x``.
 
     Raises:
-        ValueError: ``dim`` is another axis, or ``x`` a scalar.
+        ValueError: ``dim`` is not the last axis, or ``x`` is a scalar.
 
     Example:
         ordered = tl.bitonic_merge(x)

@@ -11,7 +11,7 @@ from tilewright.language.definitions.callable import device_function
 
 @device_function
 def zeros(shape, dtype):
-    """A tensor of zeros.
+    """Create a tensor of zeros.
 
     Args:
         shape: the extents, constexprs; ``()`` makes a scalar.

@@ -32,7 +32,7 @@ class base_type:  # noqa: N801
 
 
 class base_value:  # noqa: N801
-    """Base of the values a kernel computes with."""
+    """Base of the values that a kernel computes with."""
 
     __slots__ = ()
 

@@ -76,7 +76,7 @@ class dtype(base_type):  # noqa: N801
         UNSIGNED = 1
 
     class KIND(enum.Enum):
-        """Kinds of numbers, in the order in which they win a promotion."""
+        """Kinds of numbers; in a promotion of two kinds, the later one in this order wins."""
 
         BOOLEAN = 0
         INTEGRAL = 1
@@ -225,14 +225,14 @@ class dtype(base_type):  # noqa: N801
         return self.name in dtype.STANDARD_FP_TYPES
 
     def is_int(self) -> bool:
-        """Any integer type, ``int1`` included."""
+        """Return whether it is an integer type; ``int1`` is one."""
         return self._is_int
 
     def is_int_signed(self) -> bool:
         return self._is_int and self.int_signedness is dtype.SIGNEDNESS.SIGNED
 
     def is_int_unsigned(self) -> bool:
-        """Unsigned integers; ``int1`` is one of them."""
+        """Return whether it is an unsigned integer type; ``int1`` is one."""
         return self._is_int and self.int_signedness is dtype.SIGNEDNESS.UNSIGNED
 
     def is_bool(self) -> bool:
@@ -278,7 +278,7 @@ class dtype(base_type):  # noqa: N801
         return self._ir
 
     def with_element_ty(self, element_ty: dtype) -> dtype:
-        """The type of the same shape with another element: for a scalar that element itself."""
+        """Return the type of the same shape with another element type; for a scalar, that type."""
         return element_ty
 
     # -- text --------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ _ADDRESS_SPACES: dict[Any, str] = {1: "global", 3: "shared", 4: "constant", 5: "
 
 
 class pointer_type(dtype):  # noqa: N801
-    """The type of an address of an element: ``pointer_type(float32)``.
+    """The type of a pointer to an element, such as ``pointer_type(float32)``.
 
     Args:
         element_ty: what is pointed to.
@@ -396,7 +396,7 @@ class pointer_type(dtype):  # noqa: N801
 
 
 class block_type(dtype):  # noqa: N801
-    """The type of a tensor of ``shape`` with elements ``element_ty``.
+    """The type of a tensor with the given ``shape`` and elements of type ``element_ty``.
 
     An example is ``block_type(float32, [128, 64])``.
 

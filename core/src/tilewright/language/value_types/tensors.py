@@ -14,7 +14,7 @@ from tilewright.language.value_types.values import constexpr
 
 
 class tensor(base_value):  # noqa: N801
-    """An N-dimensional array of numbers or pointers; a scalar where ``type`` is not a block.
+    """An N-dimensional array of numbers or pointers, or a scalar (its ``type`` is no block type).
 
     Attributes:
         handle: the IR value that carries it.
@@ -70,7 +70,7 @@ class tensor(base_value):  # noqa: N801
 
     @property
     def T(self) -> tensor:  # noqa: N802
-        """The transpose of a 2-D tensor. The compiler reads it through ``Semantic.attribute``."""
+        """The transpose of a 2-D tensor."""
         raise ValueError(
             "`T` of a tensor can be read only inside a kernel. Did you forget to add @jit?"
         )
@@ -83,7 +83,7 @@ class tensor(base_value):  # noqa: N801
         bitcast: bool = False,
         _semantic: Any = None,
     ) -> tensor:
-        """Another type for every element: :func:`~tilewright.language.cast` as a member."""
+        """Convert every element to another type, as :func:`~tilewright.language.cast` does."""
         return _semantic.convert(self, dtype, fp_downcast_rounding, bitcast)
 
     @builtin

@@ -65,7 +65,8 @@ class tuple_type(base_type):  # noqa: N801
 
 
 class tuple(base_value):  # noqa: N801
-    """Several values as one.
+    """A tuple of values, which counts as one value.
+
 
     Items that are no values of a kernel become constexprs; Python's tuples and lists become tuples.
 
@@ -221,7 +222,7 @@ class slice_type(base_type):  # noqa: N801
 
 
 class slice(base_value):  # noqa: N801
-    """``start:stop:step`` of an index, with bounds known at compile time."""
+    """A slice ``start:stop:step`` in an index, with bounds known at compile time."""
 
     __slots__ = ("start", "step", "stop")
 

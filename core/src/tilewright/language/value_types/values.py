@@ -12,7 +12,7 @@ from tilewright.language.value_types.base_classes import base_type, base_value
 
 
 class constexpr_type(base_type):  # noqa: N801
-    """The type of one compile-time value. It is carried by no IR value: the type is the value."""
+    """The type of a compile-time value: the type contains the value, without any IR value."""
 
     __slots__ = ("value",)
 
@@ -49,7 +49,7 @@ class constexpr_type(base_type):  # noqa: N801
 
 
 class constexpr(base_value):  # noqa: N801
-    """A value known at compile time, and the annotation of parameters that take one.
+    """A value known at compile time; also the annotation of a parameter that takes such a value.
 
         def kernel(x, n, BLOCK: tl.constexpr): ...
 
@@ -236,7 +236,7 @@ def _itself(o: Any) -> Any:
 
 
 def check_bit_width(value: Any, shift_value: Any) -> None:
-    """Warn where a tensor is shifted by a constant of at least its width, which clears all bits."""
+    """Warn of a shift by a constant of at least the width of the elements: it clears all bits."""
     import warnings
 
     if isinstance(shift_value, constexpr):

@@ -32,25 +32,28 @@ class DescriptorError(ValueError, AssertionError):
 
 @dataclass(init=False)
 class TensorDescriptor:
-    """A descriptor of the tensor at ``base``, for loads and stores of blocks of ``block_shape``.
+    """A tensor descriptor made on the host: kernels load and store blocks of the tensor with it.
 
     ``TensorDescriptor.from_tensor(tensor, block_shape, padding="zero", round_f32_to_tf32=False)``
-    makes a descriptor of a whole tensor. If an autotuned kernel reads blocks of different shapes,
-    the ``pre_hook`` of each :class:`tilewright.Config` assigns ``block_shape``.
+    makes a descriptor of a whole tensor. If the configurations of an autotuned kernel have
+    different blocks, the ``pre_hook`` of each :class:`tilewright.Config` must assign
+    ``block_shape``.
 
     Attributes:
         base: an array; its address is a multiple of 16.
         shape: the extents, for rank 1 to 5. Each is positive and below 2**31, because kernels read
             it as int32.
         strides: the strides in elements. The last is 1; the others, in bytes, are multiples of 16.
-        block_shape: powers of two. Programs may assign it before a launch.
+        block_shape: the extents of a block, powers of two. You may assign another shape before a
+            launch.
         padding: the value that loads return outside the tensor: ``"zero"``, or ``"nan"`` for
             floats.
         round_f32_to_tf32: whether the hardware rounds f32 elements to TF32 during loads, if it
             supports this.
 
     Raises:
-        DescriptorError: an argument violates a rule above; the message names the rule.
+        DescriptorError: an argument violates one of the rules in the table of parameters; the
+            message names the rule.
     """
 
     base: Any

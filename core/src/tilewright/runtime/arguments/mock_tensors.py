@@ -12,7 +12,7 @@ from tilewright.runtime.arguments.writability import is_writable
 
 
 class MockTensor:
-    """Mock of a tensor, for compiling a kernel without running it.
+    """A mock of a tensor, with which you can compile a kernel without running it.
 
     Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
@@ -79,7 +79,7 @@ _ARE_DTYPES = _AreDtypes()
 class TensorWrapper:
     """A tensor reinterpreted with another element type of the same size.
 
-    Made by :func:`reinterpret`; every other attribute is the base's.
+    :func:`reinterpret` creates it. All other attributes are those of the original tensor.
     """
 
     def __init__(self, base: Any, dtype: Any) -> None:
@@ -169,9 +169,10 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """Reinterpret ``tensor`` with an element type ``dtype`` of the same size, of any library.
+    """Reinterpret the elements of ``tensor`` as another type of the same size.
 
-    Returns a :class:`TensorWrapper`, or the base for its own type.
+    ``dtype`` may be an element type of any library. The result is a :class:`TensorWrapper`, or the
+    original tensor if ``dtype`` is its own type.
 
     Raises:
         TypeError: ``tensor`` is not an array, or the sizes differ.

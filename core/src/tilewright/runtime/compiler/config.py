@@ -15,16 +15,17 @@ OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override", "inv
 
 
 class Config:
-    """One configuration: meta-parameters of the kernel by name, and launch options.
+    """A configuration for tuning: values of a kernel's meta-parameters, and launch options.
 
     Attributes:
-        kwargs: values of meta-parameters (or further launch options of a backend).
-        num_warps, num_stages, num_ctas, maxnreg: the launch options of those names.
-        pre_hook: called with a dict of all arguments and meta-parameters before each launch of this
-            configuration and, if there are tensor descriptors, before it is compiled. It may set
-            their blocks: ``arguments["x"].block_shape = [arguments["BLOCK"]]``.
+        kwargs: the values of meta-parameters by name; also further launch options of a backend.
+        num_warps, num_stages, num_ctas, maxnreg: the launch options of these names.
+        pre_hook: a function called before each launch of this configuration, with a dictionary of
+            all arguments and meta-parameters. If there are tensor descriptors among the arguments,
+            it is also called before the configuration is compiled, and may set their block shapes:
+            ``arguments["x"].block_shape = [arguments["BLOCK"]]``.
         ir_override: the path of a Tile IR file that is compiled in place of the kernel's source.
-        invariant: the launch option of this name; None: use the value of the launch.
+        invariant: the launch option of this name; None stands for the value that the launch passes.
 
     Raises:
         ConfigError: an unknown keyword is given, or ``kwargs`` is not a dictionary with strings as

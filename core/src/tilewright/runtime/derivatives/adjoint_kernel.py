@@ -200,57 +200,64 @@ def vjp(
     disjoint: str | Sequence[str] = (),
     prefix: str = "d_",
 ) -> AdjointKernel:
-    """Derive the adjoint of a kernel: reverse mode.
+    """Derive the adjoint of a kernel, which computes gradients (reverse mode).
 
         adjoint = tw.vjp(softmax, outputs="out", wrt="x")
         adjoint[grid](x, out, n, BLOCK=1024, d_out=gradient, d_x=dx)
 
-    Launch the adjoint with the kernel's grid and arguments, and with these keywords. For each
-    output ``y``, ``d_y`` is the cotangent of the output, an array with its shape and strides. For
-    each ``x`` of ``wrt``, the adjoint writes the gradient to ``d_x``: an array with the shape and
-    strides of ``x``, or an array of one float for a float. Arrays of cotangents may have another
-    float type than the originals: pass float32 for a float16 gradient that is a sum of many terms.
-    The adjoint writes to no other array. The inputs must have the same values as in the forward
-    launch.
+    Launch the adjoint with the kernel's grid and arguments, and also pass these keywords. For each
+    output ``y`` in ``outputs``, pass its cotangent as ``d_y``, an array with the shape and strides
+    of ``y``. For each parameter ``x`` in ``wrt``, pass an array ``d_x``, to which the adjoint
+    writes the gradient. It has the shape and strides of ``x``, or one element if ``x`` is a float.
+    The cotangent of an array may have another float type than the array: pass a float32 array if
+    many terms are added to the gradient of a float16 array. The adjoint writes to no other array.
+    The inputs must have the same values as in the forward launch.
 
-    If the addresses prove that each element of the input is loaded only once, or by only one
-    program, the gradient is stored or summed without atomics. The launch checks conditions on sizes
-    (``stride >= n``). If several programs load the same element, the adjoint consists of several
-    kernels, which sum in a fixed order, so the bits are the same in each run. If the address
-    depends on a loaded index, programs add atomically, so the last bits may differ from run to run.
-    ``plan`` returns the kernels and the reasons.
+    How the adjoint writes a gradient depends on how the kernel loads the input. If the addresses
+    prove that each element is loaded only once, or by only one program instance, the adjoint stores
+    or sums the gradient without atomics. Such a proof may depend on sizes (``stride >= n``), which
+    the launch checks. If several program instances load the same element, the adjoint consists of
+    several kernels. They sum in a fixed order, so the gradient has the same bits in each run. If
+    the address depends on a loaded index, program instances add atomically, so the last bits may
+    differ from run to run. ``adjoint.plan`` returns the kernels of a launch and the reasons.
 
-    If a loop does more than add to its loop-carried floats, the adjoint needs memory (a tape) for
-    their values in each iteration of each program. The launch first counts the iterations: on the
-    host if the count depends only on scalar arguments, and otherwise with another kernel.
+    If a loop does more than add to its loop-carried floats, the adjoint needs memory, called a
+    tape, for the values of these floats in each iteration of each program instance. To find its
+    size, the launch first counts the iterations. It does so on the host if the count depends only
+    on scalar arguments, and otherwise with another kernel.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.
-        outputs: the outputs: parameters that are arrays of floats, or descriptors of such arrays.
+        outputs: the outputs whose cotangents you pass: parameters that are arrays of floats, or
+            descriptors of such arrays.
         wrt: the parameters whose gradients are computed: arrays of floats, descriptors, and floats.
-        saved: outputs that still hold the kernel's results when the adjoint runs. It reads them
-            instead of computing the same values again.
+        saved: parameters to which the kernel stores results that they still hold when the adjoint
+            runs. The adjoint reads these results instead of computing them again. If a saved array
+            has no cotangent, such as the log-sum-exp of attention, do not name it in ``outputs``:
+            the adjoint demands a cotangent of each output.
         residuals: float variables of the kernel, such as the mean of a row, that the adjoint reads
             instead of computing them again. ``adjoint.forward`` is the kernel that also stores
-            them. Pass an array for each to both kernels, ``r_mean`` for ``mean``;
-            ``adjoint.forward.shapes`` describes it. ``explain`` suggests residuals.
-        accumulate: whether to add to ``d_x`` instead of writing it.
+            them. Pass an array for each variable to both kernels by keyword, such as ``r_mean`` for
+            ``mean``; ``adjoint.forward.shapes`` returns the shapes. ``adjoint.explain`` suggests
+            residuals.
+        accumulate: whether to add the gradient to the contents of ``d_x`` instead of overwriting
+            them.
         deterministic: whether to raise an error for inputs whose gradients would need atomic
             additions.
         tape: whether loops may use memory for a tape.
-        tape_limit: the maximum number of bytes for the loops of a launch.
-        disjoint: inputs for which you guarantee that no two programs, and no two lanes of one load,
-            load the same element, although the addresses do not prove it (loaded indices,
-            permutations). Their gradients are stored without atomics. If the guarantee is wrong, so
-            are the gradients.
-        prefix: the prefix of the names of cotangents.
+        tape_limit: the maximum number of bytes of the tapes of a launch.
+        disjoint: inputs for which you guarantee that no two program instances, and no two lanes of
+            a load, load the same element. Use it if the addresses do not prove this, for example
+            because the loaded indices are a permutation. The adjoint stores the gradients of these
+            inputs without atomics. If the guarantee is wrong, the gradients are wrong.
+        prefix: the prefix of the keywords of cotangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
-        DerivativeError: of a launch: the kernel has no derivative, or none that is known; or a
-            gradient needs atomic additions although ``deterministic`` is set.
-        LaunchError: of a launch: an array of cotangents is missing, or does not match the original;
-            or loops would need more memory than ``tape_limit``.
+        DerivativeError: at a launch: the kernel has no derivative, or the compiler cannot derive
+            it; or a gradient needs atomic additions although ``deterministic`` is set.
+        LaunchError: at a launch: a cotangent is missing, or its array does not match that of the
+            parameter; or the tapes would need more memory than ``tape_limit``.
     """
     stored = names(residuals)
     forward = ResidualKernel(kernel, stored) if stored else kernel

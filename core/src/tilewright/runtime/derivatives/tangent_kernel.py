@@ -58,29 +58,31 @@ def jvp(
     outputs: str | Sequence[str],
     prefix: str = "t_",
 ) -> TangentKernel:
-    """Derive a kernel that also computes tangents: forward mode.
+    """Derive a kernel that also computes the tangents of its outputs (forward mode).
 
         double = tw.jvp(scale, inputs=("x", "factor"), outputs="out")
         double[grid](x, out, factor, n, BLOCK=256, t_x=tx, t_factor=1.0, t_out=t_out)
 
-    Launch it with the kernel's grid and arguments. For each input and output ``x``, pass the
-    keyword ``t_x``: an array with the same shape and strides, or a float for a float. The kernel
-    writes the outputs as usual. It reads the tangents of inputs and writes the tangents of outputs:
-    ``t_out`` is the derivative of ``out`` along ``t_x``. Arrays of tangents may have another float
-    type than the originals.
+    Launch the derived kernel with the original kernel's grid and arguments. For each ``x`` in
+    ``inputs`` and ``outputs``, also pass its tangent as the keyword ``t_x``: an array with the same
+    shape and strides, or a float if ``x`` is a float. The derived kernel writes the outputs as the
+    original does. It reads the tangents of inputs and writes those of outputs: ``t_out`` becomes
+    the derivative of ``out`` along ``t_x``. The tangent of an array may have another float type
+    than the array.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or a tangent kernel for second derivatives.
         inputs: the parameters that have tangents: arrays of floats, descriptors of them, and
             floats.
         outputs: the parameters whose tangents are computed: arrays of floats.
-        prefix: the prefix of the names of tangents.
+        prefix: the prefix of the keywords of tangents.
 
     Raises:
         DefinitionError: the kernel has no such parameter.
-        DerivativeError: of a launch: the kernel has no derivative, or the compiler cannot derive
+        DerivativeError: at a launch: the kernel has no derivative, or the compiler cannot derive
             it.
-        LaunchError: of a launch: an array of tangents is missing, or does not match the original.
+        LaunchError: at a launch: a tangent is missing, or its array does not match that of the
+            parameter.
     """
     return TangentKernel(kernel, names(inputs), names(outputs), prefix)
 

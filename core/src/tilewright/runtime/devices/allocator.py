@@ -16,14 +16,15 @@ current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
 
 
 def set_allocator(allocator: Allocator | None) -> None:
-    """Set the allocator of scratch memory for launches of this context (thread or task).
+    """Set the allocator of scratch memory for launches in this context (thread or task).
 
-    No backend of Tilewright needs one: launches allocate the memory of descriptors that kernels
-    create. Backends of other packages may call it as ``allocator(size, alignment, stream)``.
+    Tilewright's own backends need no allocator: a launch itself allocates the memory for
+    descriptors that the kernel creates. Backends of other packages may call the allocator, as
+    ``allocator(size, alignment, stream)``.
 
     Args:
-        allocator: returns an object with ``data_ptr()``, for a size and an alignment in bytes and
-            the stream or None; None removes the allocator.
+        allocator: a function of a size and an alignment in bytes, and of a stream or None, which
+            returns an object with ``data_ptr()``. Pass None to remove the allocator.
     """
     current.set(allocator)
 

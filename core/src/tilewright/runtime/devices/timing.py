@@ -29,25 +29,28 @@ def do_bench(
     n_warmup: int | None = None,
     n_repeat: int | None = None,
 ) -> Any:
-    """Measure the milliseconds of ``fn()``, flushing the device's caches before each repetition.
+    """Measure the time of ``fn()`` in milliseconds, with caches flushed before each repetition.
 
-    It uses the timer of the backend on which ``fn`` launches kernels, or of the default backend if
-    it launches none. If the backend has no timer, it measures the wall time of a synchronized call.
+    The function uses the timer of the backend on which ``fn`` launches kernels, or of the default
+    backend if ``fn`` launches none. If the backend has no timer, it measures wall time, from the
+    call of ``fn`` until the device has finished.
 
     Args:
-        warmup, rep: the duration of the warm-up and of the measurement, in milliseconds; it
-            measures at least one repetition.
+        warmup, rep: the durations of the warm-up and of the measurement, in milliseconds. At least
+            one repetition is measured.
         grad_to_none: tensors whose ``grad`` is deleted before each repetition.
-        quantiles: quantiles (0 to 1) to return instead: a list, or a number for a single quantile.
-        return_mode: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"`` for the list of
-            all times.
-        backend: whose timer to use, by name.
-        time_limit: seconds after which no further repetition is started.
-        n_warmup, n_repeat: the numbers of warm-up and measured repetitions, in place of ``warmup``
-            and ``rep``.
+        quantiles: the quantiles (from 0 to 1) of the times to return, as a list or as a number;
+            None returns what ``return_mode`` states.
+        return_mode: what to return: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"``
+            for the list of all times.
+        backend: the name of the backend whose timer to use.
+        time_limit: the number of seconds after which no further repetition starts.
+        n_warmup, n_repeat: the numbers of repetitions for the warm-up and for the measurement,
+            instead of the durations ``warmup`` and ``rep``.
 
     Raises:
-        BenchmarkError: an unknown ``return_mode``, or a quantile that is none. Nothing was run.
+        BenchmarkError: ``return_mode`` is unknown, or a quantile is not a number from 0 to 1.
+            Nothing was run.
     """
     if return_mode not in RETURN_MODES:
         raise BenchmarkError(

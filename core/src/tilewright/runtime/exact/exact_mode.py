@@ -46,24 +46,27 @@ _reports: contextvars.ContextVar[LaunchReports | None] = contextvars.ContextVar(
 
 
 class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
-    """Compute the launches of a ``with`` block in a ring instead of floats.
+    """Compute the launches of a ``with`` block exactly: in a ring instead of in floats.
 
-    Arrays of floats hold payloads, which kernels read and write in place; float arguments are
-    recognized as the numbers that they stand for. Results have the same bits on every backend.
+    Within the block, arrays of floats hold payloads (elements of the ring), which kernels read and
+    write in place. A float argument becomes the ring element of the simplest fraction that rounds
+    to it. The results have the same bits on every backend.
 
         with tw.testing.exact_mode("reference"):
             kernel[grid](x, out, 0.001)
 
     Args:
-        backend: the backend's name; empty for the one that the launches have otherwise.
-        carry: ``"float"``: payloads move in the floats' own types; ``"int"``: as integers, for
-            backends that change the bits of floats that they move.
-        dot: ``"native"``: dots in the operands' own types; ``"i8"``: in i8.
-        options: launch options passed to all launches, as of ``tw.backend``.
+        backend: the name of the backend to run the launches on; by default, the backend that they
+            run on outside of the block.
+        carry: how kernels move payloads: ``"float"`` in the types of the floats, ``"int"`` as
+            integers, for backends that change the bits of floats that they move.
+        dot: the type in which ``dot`` multiplies: ``"native"`` for the operands' own types, or
+            ``"i8"``.
+        options: launch options that are passed to all launches, as in ``tw.backend``.
 
     Raises:
         BackendError: no such backend is installed, or it is broken.
-        ExactModeError: of a launch: its kernel does something that has no meaning over a ring.
+        ExactModeError: at a launch: the kernel does something that has no meaning over a ring.
     """
 
     def __init__(

@@ -105,24 +105,27 @@ class _Here:
 
 
 class CompiledKernel:
-    """A kernel compiled for one specialisation and device, loaded there at its first launch.
+    """A kernel compiled for one specialization and device; its first launch loads it there.
 
     Attributes:
-        src: the :class:`Specialization` it was compiled from.
-        asm: the stages, see :class:`Stages`.
-        metadata: a named tuple of the backend's metadata and the options: ``name hash target
-            num_warps shared …``.
-        hash: its key in the disk cache.
-        timings: stage -> milliseconds. For a kernel from the disk cache, these are the times of its
-            original compilation.
-        converters: selection and conversion of the runtime values from the arguments of all
-            parameters; None if launches pass the runtime values directly.
-        otherwise: the fallback kernel for launches that this kernel refuses, if its code may refuse
+        src: the :class:`Specialization` that it was compiled from.
+        asm: the text or bytes of each stage of the compilation, by the stage's name.
+        metadata: a named tuple with the backend's metadata and the launch options: ``name hash
+            target num_warps shared …``.
+        hash: the key of the kernel in the disk cache.
+        timings: the time of each stage in milliseconds. For a kernel from the disk cache, these are
+            the times of its original compilation.
+        converters: functions that select the runtime values among the arguments of a launch and
+            convert them; None if launches pass the runtime values directly.
+        otherwise: the fallback kernel for launches that this kernel refuses, if its code can refuse
             launches.
-        n_regs, n_spills, n_max_threads: registers, spilled words and maximum threads of a program,
-            as the backend reports them; 0 if it does not.
-        n_resident: the number of programs that can run at once on the device, which is the maximum
-            for a cooperative launch; 0 if the backend does not report it.
+        n_regs: the number of registers of a thread; 0 if the backend does not report it.
+        n_spills: the number of 32-bit words that a thread spills; 0 if the backend does not report
+            it.
+        n_max_threads: the maximum number of threads of a program instance with this code; 0 if the
+            backend does not report it.
+        n_resident: the number of program instances that can run at once on the device, which is the
+            maximum for a cooperative launch; 0 if the backend does not report it.
     """
 
     def __init__(

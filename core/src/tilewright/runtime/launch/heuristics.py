@@ -92,9 +92,11 @@ class Heuristics(KernelInterface):
 def heuristics(
     values: Mapping[str, Callable[[dict[str, Any]], Any]],
 ) -> Callable[[Any], Heuristics]:
-    """Decorate a kernel: compute arguments from the other arguments.
+    """Decorate a kernel whose launches compute some arguments from the others.
 
-    ``values`` maps each name to a function of a dict of all arguments.
+    ``values`` maps the name of each computed argument to a function, which receives a dictionary of
+    all arguments.
+
 
     @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
     @tw.jit

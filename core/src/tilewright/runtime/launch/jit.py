@@ -47,10 +47,16 @@ from tilewright.runtime.launch.launch_policy import LaunchPolicy
 class JITFunction(KernelInterface, KernelDefinition):
     """A kernel: a function that you can launch, or call from other kernel-language functions.
 
+    ``kernel[grid](*args, **keywords)`` launches it. Keywords are parameters of the kernel or launch
+    options. ``grid`` is a tuple of one to three extents, or a function that returns one, given a
+    dictionary of the arguments by name. If an extent is 0, the launch runs nothing and calls no
+    launch hooks.
+
+
     Attributes:
-        device_caches: the compiled kernels of each device; see :class:`DeviceCaches`.
-        pre_run_hooks: see :meth:`add_pre_run_hook`.
-        policy: the launch policy of this kind of kernels.
+        device_caches: the compiled kernels of each device.
+        pre_run_hooks: functions that are called with the arguments before each launch.
+        policy: the rules of launches that differ between Tilewright and Triton, such as defaults.
     """
 
     #: Factory of a kernel's policy; subclasses override it.
@@ -477,21 +483,25 @@ def jit(
 def jit(
     fn: Callable[..., Any] | None = None, **options: Unpack[JitOptions]
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
-    """Make a kernel from a Python function. Used bare or with arguments.
+    """Make a kernel from a Python function: ``@tw.jit``, or with options ``@tw.jit(...)``.
 
     Args:
         version: a value that is part of the cache key.
-        repr: returns the kernel's symbol, given an object with ``constants`` and ``signature``.
-        launch_metadata: ``fn(grid, metadata, arguments by name)`` -> dict, added to what launch
-            hooks are given.
-        do_not_specialize: names or positions of parameters for whose values the code is not
-            specialized (1, multiples of 16).
-        do_not_specialize_on_alignment: the same for divisibility alone.
-        debug: compile ``device_assert`` and overflow checks; None: if ``TILEWRIGHT_DEBUG=1``.
-        noinline: when another kernel calls it, compile it as a function instead of inlining it.
+        repr: a function that returns the kernel's symbol, given an object with ``constants`` and
+            ``signature``.
+        launch_metadata: a function ``fn(grid, metadata, arguments by name)`` that returns a
+            dictionary, which is added to the metadata that launch hooks receive.
+        do_not_specialize: names or positions of parameters for whose values the compiler does not
+            specialize the code (it otherwise does so for 1 and for multiples of 16).
+        do_not_specialize_on_alignment: names or positions of parameters for which the compiler does
+            not specialize the code for multiples of 16, but may do so for 1.
+        debug: whether to compile ``device_assert`` and overflow checks; None: if
+            ``TILEWRIGHT_DEBUG=1`` is set.
+        noinline: whether to compile the kernel as a function, instead of inlining it, if another
+            kernel calls it.
         order: the default order of reductions and scans, also in functions that the kernel calls:
-            ``"any"``, ``"tree"`` or ``"sequential"``, see :func:`tl.reduce`. Matmuls state their
-            own.
+            ``"any"``, ``"tree"`` or ``"sequential"``, see :func:`tl.reduce`. It does not apply to
+            matmuls.
 
     Raises:
         DefinitionError: ``fn`` is not a Python function, its source cannot be read because it is

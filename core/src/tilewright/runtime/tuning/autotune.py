@@ -43,16 +43,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class Autotuner(TrialKernel):
-    """A kernel whose configuration is chosen by measurement; see :func:`autotune`.
+    """A kernel that launches with the fastest of several configurations; see :func:`autotune`.
 
     Attributes:
-        keys: as given.
-        cache: tuning key -> best configuration; ``best_config`` is the one of the last launch.
-        configs_timings: configuration -> [median, 20 % quantile, 80 % quantile] in ms of the last
-            tuning; infinity for a configuration that failed.
-        bench_time: seconds the last tuning took.
-        record: the stored result of the last tuning; None if its key has no representation that is
-            the same in every process.
+        keys: the parameters that :func:`autotune` received as ``key``.
+        cache: the best configuration of each tuning key. ``best_config`` is that of the last
+            launch.
+        configs_timings: for each configuration of the last tuning, its times in ms: ``[median, 20 %
+            quantile, 80 % quantile]``, or infinity if it failed.
+        bench_time: the duration of the last tuning in seconds.
+        record: the stored result of the last tuning; None if its key contains a value that has no
+            representation that is the same in every process.
         measures_one: whether to measure a configuration even if it is the only one.
 
     Safe to launch from several threads: one tunes at a time, and launches whose key is known do not
@@ -324,57 +325,63 @@ def autotune(
     check: Literal["exact", "off"] | None = None,
     invariant: bool | Sequence[str] | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """Decorate a kernel: measure ``configs``, and run the fastest one.
+    """Decorate a kernel: its launches measure ``configs`` once, and then use the fastest one.
 
-    The tuner measures when the values of ``key`` or the types of the arrays are new.
+    A launch measures the configurations if the values of ``key`` or the types of the arrays are
+    new.
 
-    A measured kernel runs many times. After each configuration, the tuner restores the arrays that
-    the kernel stores to. Between the runs of one configuration it does not, so each run starts with
-    the results of the previous one. If the time of the kernel depends on the values of such an
-    array, name it in ``restore_value``. If an array must start as zeros, because the kernel adds to
-    it, name it in ``reset_to_zero``. The tuner then restores or clears it before every run, and the
-    measured time includes this.
+    To measure a configuration, the tuner runs the kernel many times. After each configuration, it
+    restores the arrays that the kernel stores to. It does not restore them between the runs of one
+    configuration, so each run starts with the results of the previous one. If the time of the
+    kernel depends on the values of such an array, name the array in ``restore_value``. If an array
+    must start as zeros, because the kernel adds to it, name it in ``reset_to_zero``. The tuner then
+    restores or clears the array before every run, and the measured time includes this.
 
     Args:
         configs: the configurations; if empty, the backend proposes some.
         key: the parameters whose values determine which configuration is best.
-        prune_configs_by: ``early_config_prune(configs, named_args, **kwargs)`` -> configurations to
-            keep; ``perf_model(**all arguments)`` -> estimate; the ``top_k`` configurations with the
-            lowest estimates are kept (a count, or a fraction up to 1.0).
-        reset_to_zero, restore_value: arrays that are set to zero, or restored, before each measured
-            run. None values are left alone.
-        pre_hook, post_hook: replace those: ``pre_hook(arguments, reset_only=False)``,
+        prune_configs_by: a dictionary of ways to drop configurations before the measurement.
+            ``early_config_prune(configs, named_args, **kwargs)`` returns the configurations to
+            keep. ``perf_model(**all arguments)`` estimates the time of a configuration; the
+            ``top_k`` configurations with the lowest estimates are kept (a count, or a fraction up
+            to 1.0).
+        reset_to_zero: parameters whose arrays are set to zero before each measured run. Arguments
+            that are None are ignored.
+        restore_value: parameters whose arrays are restored before each measured run.
+        pre_hook, post_hook: functions that prepare a measured run and clean up after it, in place
+            of ``reset_to_zero`` and ``restore_value``: ``pre_hook(arguments, reset_only=False)``,
             ``post_hook(arguments, exception=None)``.
         warmup, rep, use_cuda_graph: deprecated; see ``do_bench``.
-        do_bench: ``do_bench(call, quantiles)`` -> milliseconds at the quantiles;
-            :func:`tilewright.testing.do_bench` by default.
-        cache_results: False keeps the result in this process only; by default, it is kept on disk
-            too.
-        executor: the pool that compiles configurations; by default worker processes, or threads if
-            the system does not support them.
+        do_bench: a function ``do_bench(call, quantiles)`` that returns the time of ``call`` in
+            milliseconds at each of the quantiles; by default :func:`tilewright.testing.do_bench`.
+        cache_results: whether to store the result on disk; if False, only this process keeps it.
+        executor: the pool that compiles configurations; by default worker processes, or threads on
+            systems that cannot fork processes.
         time_limit: the time limit in seconds for the compilation of a configuration, and separately
             for its measurement; None: no limit.
-        budget: the time limit in seconds of the whole tuning, which then selects the best
-            configuration so far; None: ``TILEWRIGHT_AUTOTUNE_BUDGET``.
-        mode: the mode of tuning; None: ``TILEWRIGHT_AUTOTUNE``, else ``"on"``. ``"model"`` measures
-            nothing; see :doc:`tuning` for all modes.
-        check: ``"exact"`` first launches every configuration in exact mode, on copies of the
-            arrays, and excludes, with a warning, those whose exact results differ from those of the
-            first one; None: ``TILEWRIGHT_AUTOTUNE_CHECK``.
-        invariant: whether to select only configurations that compute the same bits, for every batch
-            size. The tuner launches configurations with the option ``invariant``, compares them on
-            copies of the arrays with random values, and excludes those whose bits differ. The
-            compiler finds the parameters that are batch sizes; or name them.
-            ``TILEWRIGHT_AUTOTUNE_INVARIANT`` where None.
+        budget: the time limit of the whole tuning in seconds; when it is reached, the tuner selects
+            the best configuration so far. None: the value of ``TILEWRIGHT_AUTOTUNE_BUDGET``.
+        mode: the mode of tuning. ``"model"`` measures nothing; see :doc:`tuning` for all modes.
+            None: the value of ``TILEWRIGHT_AUTOTUNE``, or ``"on"`` if it is unset.
+        check: with ``"exact"``, the tuner first launches every configuration in exact mode, on
+            copies of the arrays. It excludes those whose exact results differ from those of the
+            first configuration, and prints a warning. None: the value of
+            ``TILEWRIGHT_AUTOTUNE_CHECK``.
+        invariant: whether to select only configurations that compute the same bits as each other,
+            for every batch size. The tuner launches configurations with the option ``invariant``,
+            compares their results on copies of the arrays with random values, and excludes those
+            whose bits differ. With True, the compiler finds the parameters that are batch sizes; a
+            list names them. None: the value of ``TILEWRIGHT_AUTOTUNE_INVARIANT``.
 
     Raises:
         TuningArgumentError: ``key``, ``reset_to_zero``, ``restore_value`` or ``invariant`` does not
             name a parameter; at launch: a keyword is also set by the configurations.
-        ValueError: ``budget`` or ``mode`` is none.
-        AutotunerError: at launch: no configuration works, or pruning removed all; an array that the
-            kernel reads and stores to cannot be copied; no configuration is invariant, or none
-            computes the bits of earlier launches; ``check`` finds that the first configuration
-            differs from all others, or exact mode does not support the kernel.
+        ValueError: ``budget`` or ``mode`` has an invalid value.
+        AutotunerError: at launch: no configuration works, or pruning removed all of them; an array
+            that the kernel reads and stores to cannot be copied; no configuration is invariant, or
+            none computes the same bits as earlier launches; with ``check``, the results of the
+            first configuration differ from those of all others, or exact mode does not support the
+            kernel.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),

@@ -69,28 +69,31 @@ def same_algebra(
     carry: Literal["float", "int"] = "float",
     dot: Literal["native", "i8"] = "native",
 ) -> Verdict:
-    """Return whether two kernels compute the same algebra, by exact launches of both.
+    """Compare the algebra that two kernels compute, by launching both in exact mode.
 
-    Float arrays are replaced by payloads that are drawn; those of zeros alone stay zeros, since
-    they may be accumulated in. Random payloads lie around each array, so that a read past its end
-    is seen; writes there are compared, too. The arrays given are only read.
+    The function launches the kernels on copies of the arrays, which do not change. In the copies,
+    random payloads replace floats. Arrays that contain only zeros stay zero, because kernels may
+    add to them. The memory around each copy also contains random payloads, so the function detects
+    reads and writes past the end of an array.
 
     Args:
-        kernel_a, kernel_b: kernels, launched on a grid; or functions that launch kernels, which are
-            called with the arguments.
-        arguments: of kernel a, by position or by name: arrays of NumPy or PyTorch, and numbers.
-        arguments_b: of kernel b, where they differ; an array in both is one argument, of which each
-            kernel has a copy, and only those arrays are compared.
-        grid, grid_b: of the kernels, as in a launch, but not of functions; ``grid_b`` is ``grid``
-            where None.
-        constants, constants_b: constexpr arguments and launch options; those of kernel b are
-            kernel a's where None.
-        seed: of the payloads.
-        backend, carry, dot: as of :class:`exact_mode`.
+        kernel_a, kernel_b: two kernels, which are launched on ``grid``; or two functions that
+            launch kernels, which are called with the arguments.
+        arguments: the arguments of kernel a, by position or by name: arrays of NumPy or PyTorch,
+            and numbers.
+        arguments_b: the arguments of kernel b, if they differ from those of kernel a. If the same
+            array is an argument of both kernels, each kernel gets a copy. Only the copies of such
+            arrays are compared.
+        grid, grid_b: the grids of kernel a and kernel b, as in a launch; functions have no grid. If
+            ``grid_b`` is None, both kernels have the grid ``grid``.
+        constants, constants_b: the constexpr arguments and launch options of kernel a and kernel b.
+            If ``constants_b`` is None, both kernels have those of kernel a.
+        seed: the seed of the random payloads.
+        backend, carry, dot: as for :class:`exact_mode`.
 
     Raises:
         ExactModeError: a kernel does something that has no meaning over a ring.
-        ValueError: no array is an argument of both.
+        ValueError: no array is an argument of both kernels.
     """
     import numpy as np
 

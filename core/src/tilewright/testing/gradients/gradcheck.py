@@ -32,26 +32,33 @@ def gradcheck(
     rng: Any = 0,
     **keywords: Any,
 ) -> GradientCheck:
-    """Check both modes of a kernel's derivatives, on the reference interpreter.
+    """Check a kernel's derivatives in forward and reverse mode, on the reference interpreter.
 
-    Forward mode is compared with central differences of the kernel, reverse mode with forward mode,
-    along random directions of each input. Where they differ, the elements that are to blame are
-    found by bisection. At a kink, a derivative between those of either side is right.
+    The function compares forward mode with central differences of the kernel, and reverse mode with
+    forward mode, along random directions of each input. If they differ, it finds the elements that
+    cause the difference by bisection. At a kink, it accepts any derivative between those of the two
+    sides.
 
-    Arrays of floats are converted to float64, but for kernels that compile for arrays of the given
-    types alone, since a loop carries a type that their text fixes. The tolerances follow from the
-    narrowest type of floats that depend on an input. The arrays given are only read.
+    The function passes copies of the arrays to the kernel, and converts arrays of floats to
+    float64. There is one exception: if the kernel does not compile for float64 arrays, the copies
+    have the types of the originals. This happens, for example, if a variable is float32 before a
+    loop and the loop assigns a float64 value to it. The tolerances follow from the narrowest type
+    of the floats that depend on an input.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
-        grid: as in a launch.
-        args, keywords: the kernel's arguments and launch options: arrays of NumPy or PyTorch.
-        outputs, wrt, saved: as of :func:`tilewright.vjp`; arrays that are not ``saved`` hold what a
-            kernel that adds to them finds.
-        tolerance: allowed error of forward mode, relative to the largest tangent of an array, in
-            place of the type's.
-        directions: how many random directions are tried for each input.
-        rng: a generator of NumPy, or its seed.
+        grid: the grid of a launch of the kernel.
+        args, keywords: the kernel's arguments and launch options; arrays are those of NumPy or
+            PyTorch.
+        outputs: the outputs whose derivatives to check, as in :func:`tilewright.vjp`. If the kernel
+            adds to an output, it adds to the given contents.
+        wrt: the parameters with respect to which to check derivatives, as in
+            :func:`tilewright.vjp`.
+        saved: the outputs that the adjoint reads, as in :func:`tilewright.vjp`.
+        tolerance: the allowed error of forward mode, relative to the largest tangent of an array;
+            None: the tolerance of the type.
+        directions: the number of random directions to try for each input.
+        rng: a random generator of NumPy, or its seed.
 
     Raises:
         DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
@@ -76,7 +83,8 @@ def assert_gradients(kernel: Any, grid: Any, *args: Any, **keywords: Any) -> Gra
     """Assert that a kernel's derivatives are right; see :func:`gradcheck`.
 
     Raises:
-        AssertionError: they are not; the message names elements, and both values of each.
+        AssertionError: a derivative is wrong; the message names elements of it, each with the
+            computed and the expected value.
         DerivativeError: the kernel has no derivative, or the compiler cannot derive it.
     """
     found = gradcheck(kernel, grid, *args, **keywords)

@@ -48,14 +48,16 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One way to compute the kernel's results.
+    """One step of a search, which computes the kernel's results in one way.
 
     Attributes:
-        name: ``pass 2 cse`` (the reference interpreter on the module after a pass), ``decomposed``,
-            the backend's name, or that with a launch option, ``cpu with num_stages=1``.
-        difference: from the results of what the frontend made, on the reference interpreter; None
-            where there is none.
-        failure: why the step could not be computed, "" where it could.
+        name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
+            module after this pass. ``decomposed``: it runs the module whose operations are
+            decomposed for the backend. ``cpu``: this backend runs the kernel. ``cpu with
+            num_stages=1``: it does so with another launch option.
+        difference: the difference from the results of the frontend's module on the reference
+            interpreter; None if there is none.
+        failure: why the step could not be computed; "" if it could.
     """
 
     name: str
@@ -84,16 +86,16 @@ class CompilationStep:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The steps of a kernel's compilation, and which of them changes its results.
+    """The result of a search: the steps of a kernel's compilation, and which of them is wrong.
 
     Attributes:
         kernel: the kernel's name.
         steps: the passes in order, then the backend.
-        options: the backend again, with other values of single launch options; empty where the
-            backend's results are right, or ``faults`` explain them.
+        options: steps that run the backend with another value of one launch option; empty if the
+            backend's results are right, or if ``faults`` explain them.
         faults: races, overlapping arguments and accesses out of bounds that checked mode finds in
-            what the frontend made of the kernel; searched for only if a step changes the results,
-            which such faults can explain.
+            the frontend's module. They can explain why a step changes the results, so they are
+            searched for only if a step does.
     """
 
     kernel: str
@@ -156,26 +158,28 @@ class Bisected:
 
 
 def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
-    """Return a form of a kernel that searches for the compilation step that changes its results.
+    """Return an object whose launches search for the compilation step that changes the results.
 
-    A launch ``bisect(kernel)[grid](*args, **keywords)`` takes what the kernel's own launch takes
-    and returns a :class:`Bisection`. The reference interpreter runs what the frontend made of the
-    kernel, and the module after each of the backend's passes; then the backend runs the kernel. If
-    only the backend's results are wrong, it runs again with other values of single launch options.
-    If a step is wrong, checked mode looks for faults of the kernel that explain it, such as races.
-    Arrays have the values that the frontend's module leaves in them afterwards.
+    Launch it as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
+    kernel itself. The launch returns a :class:`Bisection`. First, the reference interpreter runs
+    the frontend's module, and then the module after each of the backend's passes. At the end, the
+    backend runs the kernel. If only the backend's results are wrong, the backend runs the kernel
+    again, each time with another value of one launch option. If a step is wrong, checked mode
+    searches for faults of the kernel that explain it, such as races. Afterwards, the arrays hold
+    the results of the frontend's module.
 
     Args:
-        kernel: a kernel of ``tilewright.jit`` or of Triton through the shim, or a decorated one,
-            whose configuration is passed as keywords.
-        exact: search in exact mode, on random payloads in place of the arrays' floats, and allow no
-            difference. For each pass there are two steps: exact mode applied to what the pass makes
-            of the kernel, which must be the same algebra; and the pass applied to the exact kernel,
-            which must leave all bits the same. Arrays keep their values.
+        kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator
+            (``autotune``, ``heuristics``), the decorator is ignored: pass the values of a
+            configuration as keywords.
+        exact: whether to search in exact mode, with random payloads in place of the arrays' floats
+            and no tolerance. There are then two steps for each pass. One applies exact mode to the
+            module after the pass, which must compute the same algebra. The other applies the pass
+            to the module in exact mode, and must not change any bit. The arrays keep their values.
 
     Raises:
-        TypeError: ``kernel`` is none, or an array cannot be copied.
-        ExactModeError: exact mode has no rule for something that the kernel does.
+        TypeError: ``kernel`` is not a kernel, or an array cannot be copied.
+        ExactModeError: the kernel does something for which exact mode has no rule.
     """
     found = getattr(kernel, "base_kernel", kernel)
     if not isinstance(found, JITFunction):

@@ -163,26 +163,27 @@ def explain(
 ) -> Explanation:
     """Compile a kernel and explain the compiler's decisions.
 
-    The explanation shows each source line beside its code, missed optimizations, the resources of a
-    program, and the roofline.
+    The explanation shows the code of each source line, missed optimizations, the resources of a
+    program instance, and the roofline.
 
     Args:
-        kernel: a kernel. If it has decorators such as ``autotune``, their configurations are not
-            used.
-        args: the arguments of a launch, where ``MockTensor(dtype, shape)`` can replace an array; or
-            a single string with the types of the runtime parameters: ``"*fp32:16, i32"``, where
-            ``:16`` states divisibility.
-        grid: the grid of the launch, as in ``kernel[grid]``. Without it, the roofline is that of a
-            program.
+        kernel: a kernel. If it has decorators such as ``autotune``, they are ignored: pass the
+            values of a configuration as keywords.
+        args: the arguments of a launch, in which ``MockTensor(dtype, shape)`` can replace an array;
+            or a single string with the types of the runtime parameters, such as ``"*fp32:16,
+            i32"``. There, ``:16`` states that the value or address is a multiple of 16.
+        grid: the grid of the launch, as in ``kernel[grid]``. Without it, the roofline is that of
+            one program instance.
         backend: the backend to compile with; by default, the backend of the arguments, or else the
             default backend.
         arch: a target of the backend to compile for, with or without a device. The roofline then
             uses the rates of a typical device with this target.
-        keywords: arguments by name, constants and launch options.
+        keywords: arguments by name, values of constexpr parameters, and launch options.
 
     Raises:
-        UsageError: types or constants do not fit the parameters, or the backend has no such target.
-        LaunchError: the grid is none.
+        UsageError: types or constants do not match the parameters, or the backend has no such
+            target.
+        LaunchError: ``grid`` is not a grid.
         CompilationError, LoweringError, OutOfResources: the kernel cannot be compiled.
     """
     kernel = getattr(kernel, "base_kernel", kernel)

@@ -35,22 +35,26 @@ class FirstElement:
 
 @dataclass(frozen=True)
 class ValueStatistics:
-    """Statistics of one value over all programs and iterations of a launch.
+    """Statistics of one value over all program instances and iterations of a launch.
 
     Attributes:
-        file, line: of the user's source that computes the value; "" and 0 where that is unknown.
-        operation: the operation of Tile IR that computes or, for ``store``, writes it.
-        name: what the source calls it, "" where it has no name.
-        type: its type in Tile IR.
-        count: elements; masked-off elements of accesses do not count.
-        nan, inf: elements that are NaN, and infinite.
-        minimum, maximum, mean: of the finite elements; None where there is none. The mean is
+        file, line: the location in the source that computes the value; "" and 0 if it is unknown.
+        operation: the operation of Tile IR that computes the value, or the ``store`` that writes
+            it.
+        name: the name of the value in the source; "" if it has none.
+        type: the type of the value in Tile IR.
+        count: the number of elements; masked-off elements of accesses do not count.
+        nan, inf: the number of elements that are NaN, and that are infinite.
+        minimum, maximum, mean: those of the finite elements, or None if there are none. The mean is
             accumulated in f32.
-        first_nan, first_inf: the first NaN and infinity; None where there is none.
-        nan_origins, inf_origins: executions whose result has a NaN (an infinity) while no operand
-            has one.
-        nan_from_inf: executions of ``nan_origins`` with an operand that has an infinity.
-        read, written: the kernel's parameters whose memory a load reads, and a store writes.
+        first_nan, first_inf: the position of the first NaN, and of the first infinity; None if
+            there is none.
+        nan_origins, inf_origins: the number of executions of the operation whose result has a NaN
+            (an infinity) although no operand has one.
+        nan_from_inf: the number of those among the ``nan_origins`` with an operand that has an
+            infinity.
+        read, written: the kernel's parameters whose memory the operation reads, if it is a load, or
+            writes, if it is a store.
     """
 
     file: str
@@ -95,14 +99,14 @@ class ValueStatistics:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The floats of a launch, in program order; ``print`` shows them by line.
+    """The float values of a launch, in the order of the source; ``print`` shows them by line.
 
-    Integers and booleans, such as indices and masks, have no entry.
+    The report has no entries for integers and booleans, such as indices and masks.
 
     Attributes:
         kernel: the kernel's name.
-        grid: the launch's sizes.
-        values: one entry an operation that computes or writes floats.
+        grid: the grid of the launch.
+        values: an entry for each operation that computes or writes floats.
     """
 
     kernel: str

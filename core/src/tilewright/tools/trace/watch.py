@@ -60,20 +60,21 @@ class Watched:
 
 
 def watch(kernel: Any) -> Watched:
-    """Return a form of a kernel whose launches record the float values that it computes.
+    """Return an instrumented kernel whose launches record the float values that it computes.
 
-    A launch ``watch(kernel)[grid](*args, **keywords)`` takes what the kernel's own launch takes,
-    writes what it writes, waits for it and returns a :class:`WatchReport`. The instrumented kernel
-    is compiled anew each time and is many times slower; the compiler may contract fewer
-    multiplications and additions in it, so results can differ in the last bits.
+    Launch it as ``watch(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
+    kernel itself. The launch writes the same arrays as the kernel, waits until it has finished, and
+    returns a :class:`WatchReport`. The instrumented kernel is compiled in each launch, and is many
+    times slower. The compiler may fuse fewer multiplications with additions in it, so results can
+    differ in the last bits.
 
     Args:
-        kernel: a kernel of ``tilewright.jit`` or of Triton through the shim. Of a decorated one
-            (``autotune``, ``heuristics``) the function itself runs, so its configuration is passed
-            as keywords.
+        kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator
+            (``autotune``, ``heuristics``), the decorator is ignored: pass the values of a
+            configuration as keywords.
 
     Raises:
-        TypeError: ``kernel`` is none.
+        TypeError: ``kernel`` is not a kernel.
         BackendError: at a launch, if the backend cannot copy from its device's memory.
     """
     found = getattr(kernel, "base_kernel", kernel)

@@ -91,8 +91,8 @@ _MASK = OptionalOperand("the elements to read; masked-off elements are zero")
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying the elements at the pointers to shared memory (cp.async); the copies are"
-    " complete after a wait for the group that the next commit ends",
+    "start copying the elements at the pointers to shared memory (cp.async). The next commit adds "
+    "the copies to a group. They are complete after a wait for this group",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -110,10 +110,10 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying the elements at a thread's pointers to the thread's own words of a slot "
-    "(cp.async), which has one word for each register of each thread; the thread may read "
-    "them after"
-    " its wait for the group that the next commit ends, without a barrier",
+    "start copying the elements at a thread's pointers to the words of a slot that belong to this "
+    "thread (cp.async). The slot has one word for each register of each thread. The next commit "
+    "adds the copies to a group. After its wait for this group, the thread may read its words "
+    "without a barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -128,9 +128,8 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read the elements that a thread copied to its own words of a slot: a tile in the layout of "
-    "the pointers, or"
-    " a scalar",
+    "read the elements that each thread copied to its own words of a slot. The result is a tile "
+    "in the layout of the pointers, or a scalar",
     _own_load,
     effects=Effect.READ,
     explicit_results=True,
@@ -143,8 +142,8 @@ class OwnLoad(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "end a commit group: all copies, stores or matmuls of the queue that were started since"
-    " the last commit",
+    "end a commit group, which contains all copies, stores or matmuls of this mechanism that were "
+    "started since the last commit",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -155,7 +154,7 @@ class Commit(Operation):
 
 @OPS.operation(
     "simt.load_start",
-    "start loading the elements at the pointers into registers; the tile may be read after "
+    "start loading the elements at the pointers into registers. The code may read the tile after "
     "a wait for the token",
     _load_start,
     effects=Effect.READ,
@@ -169,7 +168,7 @@ class LoadStart(Operation):
     cache = fields.CACHE
     eviction = fields.EVICTION
     unobserved = TypedAttribute[bool](
-        "masked-off elements are not observed and may have any value", False
+        "whether masked-off elements may have any value, because nothing observes them", False
     )
 
 
@@ -183,14 +182,16 @@ class LoadStart(Operation):
 class KeepOrder(Operation):
     __slots__ = ()
 
-    everything = TypedAttribute[bool]("keep it from moving any other instruction, too", False)
+    everything = TypedAttribute[bool](
+        "whether to keep it from moving any other instruction, too", False
+    )
 
 
 @OPS.operation(
     "simt.wait",
-    "wait until the groups of the tokens are complete: the tiles in flight may then be "
-    "read, and the held operands are free. Stores from slots count as complete when the "
-    "slots have been read, unless ``written``",
+    "wait until the groups of the tokens are complete. Afterwards, the code may read the tiles in "
+    "flight, and reuse the registers of the held operands. A store from a slot counts as complete "
+    "when the slot has been read, unless written is set",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",
@@ -202,5 +203,5 @@ class Wait(Operation):
     tiles = VariadicOperand("the results in flight")
     held = VariadicOperand("operands that matmuls in flight read from registers")
     written = TypedAttribute[bool](
-        "also wait until stores from slots have written global memory", False
+        "whether to also wait until stores from slots have written global memory", False
     )

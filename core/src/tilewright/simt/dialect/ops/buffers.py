@@ -75,7 +75,8 @@ class Convert(Operation):
 
 @OPS.operation(
     "simt.buffer",
-    "allocate shared memory for the slots of a buffer; it is reused after the last access",
+    "allocate shared memory for the slots of a buffer. After the last access, other buffers may "
+    "use the memory",
     _buffer,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -88,8 +89,8 @@ class Buffer(Operation):
 
 @OPS.operation(
     "simt.release",
-    "state that the other partitions have made their last access to a buffer, whose memory "
-    "this partition may reuse from here on",
+    "state that the other partitions have made their last access to a buffer. From here on, this "
+    "partition may use the buffer's memory for other buffers",
     _release,
     effects=Effect.ORDER,
 )
@@ -109,7 +110,7 @@ class Slot(Operation):
 
 @OPS.operation(
     "simt.view",
-    "view a slot as a tile of another shape, whose shared layout addresses the same memory",
+    "view a slot as a tile of another shape. The layout of the view addresses the same memory",
     _view,
     explicit_results=True,
 )
@@ -133,7 +134,7 @@ class SharedStore(Operation):
     slot = fields.SLOT
     x = SingleOperand()
     ordered = TypedAttribute[bool](
-        f"{fields.ORDERED.meaning}, and nothing behind it in its region reads what it writes "
-        "without a barrier between",
+        f"{fields.ORDERED.meaning}, and that no later operation of the region reads the written "
+        "data before a barrier",
         False,
     )

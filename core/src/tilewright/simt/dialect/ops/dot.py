@@ -66,15 +66,20 @@ class TileMatmul(Multiplication):
     c = SingleOperand("the accumulator")
 
 
-@OPS.operation("simt.dot", "compute a @ b + c by a matmul plan", _dot, effects=Effect.READ)
+@OPS.operation(
+    "simt.dot",
+    "compute a @ b + c with the instructions of a matmul plan",
+    _dot,
+    effects=Effect.READ,
+)
 class PlannedDot(TileMatmul):
     __slots__ = ()
 
 
 @OPS.operation(
     "simt.dot_start",
-    "start a @ b + c by an asynchronous plan (wgmma); the result may be read after a wait, "
-    "or be the accumulator of the next matmul",
+    "start to compute a @ b + c by an asynchronous plan (wgmma). The code may read the result "
+    "after a wait. Without a wait, the result may be the accumulator of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -82,7 +87,7 @@ class DotStart(TileMatmul):
     __slots__ = ()
 
     overwrites = TypedAttribute[bool](
-        "c is not read: the result takes its registers, after its last readers", False
+        "whether the matmul ignores c and overwrites its registers, after their last readers", False
     )
 
 

@@ -42,8 +42,8 @@ class OnBarrier(Operation):
 
 @OPS.operation(
     "simt.barriers",
-    "allocate and initialize mbarriers; a phase of an mbarrier completes after ``count`` "
-    "arrivals, once all expected bytes have been copied",
+    "allocate and initialize mbarriers. A phase of an mbarrier completes when count arrivals have "
+    "happened and all expected bytes have been copied",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -51,13 +51,13 @@ class OnBarrier(Operation):
 class Barriers(Operation):
     __slots__ = ()
 
-    count = TypedAttribute[int]("the number of arrivals of a phase")
+    count = TypedAttribute[int]("the number of arrivals that complete a phase")
 
 
 @OPS.operation(
     "simt.expect",
-    "arrive at an mbarrier from one thread, and add to the bytes that copies are expected "
-    "to bring in this phase (arrive.expect_tx)",
+    "arrive at an mbarrier from one thread, and increase the number of bytes that the mbarrier "
+    "expects copies to write in this phase (arrive.expect_tx)",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -66,8 +66,8 @@ class Expect(OnBarrier):
 
     bytes = TypedAttribute[int]("the expected bytes")
     ordered = TypedAttribute[bool](
-        "the pass that created the operation guarantees that no thread may still wait for the "
-        "previous phase",
+        "whether the pass that created the operation guarantees that no thread may still wait for "
+        "the previous phase",
         False,
     )
 
@@ -81,7 +81,9 @@ class Expect(OnBarrier):
 class Arrive(OnBarrier):
     __slots__ = ()
 
-    at_all = TypedAttribute[bool]("arrive at the mbarriers of all CTAs of the cluster", False)
+    at_all = TypedAttribute[bool](
+        "whether to arrive at the mbarriers of all CTAs of the cluster", False
+    )
 
 
 @OPS.operation(
@@ -97,8 +99,8 @@ class ArriveAfter(OnBarrier):
 
 @OPS.operation(
     "simt.await",
-    "wait until the phase of the given parity of an mbarrier has completed; the phase "
-    "before the first one counts as completed",
+    "wait until the phase with the given parity of an mbarrier has completed. The phase before "
+    "the first one counts as completed",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -108,24 +110,27 @@ class Await(OnBarrier):
     phase = SingleOperand("the parity of the phase: false for the first one")
     condition = fields.CONDITION
     alone = TypedAttribute[bool](
-        "only the warp that starts TMA copies waits, because no other warp depends on the phase",
+        "whether only the warp that starts TMA copies waits, because no other warp depends on the "
+        "phase",
         False,
     )
     stores = TypedAttribute[bool](
-        "all warps arrived at the end of the previous iteration of the loop around: what they "
-        "stored to global memory before is ordered before what follows",
+        "whether the arrivals of all warps at the end of the previous iteration of the "
+        "surrounding loop order their stores to global memory before the code after this wait",
         False,
     )
 
 
 @OPS.operation(
     "simt.publish",
-    "proxy fence: order this thread's earlier accesses to shared memory before accesses of "
-    "the async proxy (TMA, wgmma) that follow the next barrier or arrival",
+    "execute a proxy fence: order this thread's earlier accesses to shared memory before those "
+    "accesses of the async proxy (TMA, wgmma) that follow the next barrier or arrival",
     nothing,
     effects=Effect.ORDER,
 )
 class Publish(Operation):
     __slots__ = ()
 
-    everywhere = TypedAttribute[bool]("order earlier writes to global memory, too", False)
+    everywhere = TypedAttribute[bool](
+        "whether to order earlier writes to global memory, too", False
+    )

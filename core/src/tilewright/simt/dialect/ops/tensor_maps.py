@@ -61,8 +61,8 @@ _MEMORY = SingleOperand()
 
 @OPS.operation(
     "simt.tensor",
-    "use a host-side tensor map: the launcher encodes it from the kernel's arguments, and "
-    "elements outside the tensor are zero",
+    "use a host-side tensor map, which the launcher encodes from the kernel's arguments. Elements "
+    "outside the tensor are zero",
     _tensor,
     explicit_results=True,
 )
@@ -76,8 +76,8 @@ class Tensor(Operation):
 
 @OPS.operation(
     "simt.descriptors",
-    "reserve global memory for device-side tensor maps of this program or partition; nobody"
-    " else uses it until it is freed",
+    "reserve global memory for the device-side tensor maps of this program instance or partition. "
+    "Nothing else uses the memory until it is freed",
     _memory,
     effects=Effect.ORDER,
 )
@@ -87,8 +87,9 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at ``base`` in a slot, and write it over"
-    " the operation's previous one, which no copy in flight may read",
+    "encode a device-side tensor map of the tensor at base in a slot, and write it to the reserved "
+    "global memory. It overwrites the map that this operation wrote there before, so no copy in "
+    "flight may still read that map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -108,7 +109,7 @@ class MakeTensorMap(Operation):
 
 @OPS.operation(
     "simt.show_descriptor",
-    "make a device-side tensor map visible to TMA copies that the program starts later "
+    "make a device-side tensor map visible to TMA copies that the program instance starts later "
     "(fence.proxy.tensormap)",
     _descriptor_only,
     effects=Effect.ORDER,
@@ -121,7 +122,7 @@ class ShowDescriptor(Operation):
 
 @OPS.operation(
     "simt.free_descriptors",
-    "free the memory of device-side tensor maps, which no copy in flight may read",
+    "free the memory of device-side tensor maps. No copy in flight may still read them",
     _free_descriptors,
     effects=Effect.ORDER,
 )

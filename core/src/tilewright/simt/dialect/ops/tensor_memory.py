@@ -99,7 +99,9 @@ class AccumulatorLoad(Step):
     __slots__ = ()
 
     accumulator = _ACCUMULATOR
-    there = OptionalOperand("the accumulator has been written; otherwise all elements are zero")
+    there = OptionalOperand(
+        "whether the accumulator has been written; if false, all elements of the result are zero"
+    )
 
 
 @OPS.operation(
@@ -117,8 +119,8 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a matmul of two slots from one thread that adds to the accumulator or overwrites"
-    " it (tcgen05.mma); matmuls into one accumulator complete in order",
+    "start a matmul of two slots from one thread (tcgen05.mma), which adds to an accumulator in "
+    "tensor memory or overwrites it. Matmuls into the same accumulator complete in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -126,12 +128,12 @@ class DotInto(Multiplication):
     __slots__ = ()
 
     accumulator = _ACCUMULATOR
-    adds = SingleOperand("the matmul adds to the accumulator; otherwise it overwrites it")
+    adds = SingleOperand("whether the matmul adds to the accumulator; if false, it overwrites it")
 
 
 @OPS.operation(
     "simt.free_accumulators",
-    "free the tensor memory of accumulators (tcgen05.dealloc); no access may follow",
+    "free the tensor memory of accumulators (tcgen05.dealloc). No access to them may follow",
     _free_accumulators,
     effects=Effect.ORDER,
 )

@@ -99,8 +99,8 @@ class RowCopy(Operation):
 
 @OPS.operation(
     "simt.block_load_start",
-    "start a TMA load of a descriptor's block into a slot; the copied bytes complete "
-    "transactions of an mbarrier",
+    "start a TMA load of a descriptor's block into a slot. The copied bytes count towards those "
+    "that an mbarrier expects",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -114,14 +114,16 @@ class BlockLoadStart(TmaCopy):
     eviction = fields.EVICTION
     ordered = fields.ORDERED
     to_all = TypedAttribute[bool](
-        "multicast: each CTA of the cluster copies a part of the block to all CTAs", False
+        "whether to multicast: each CTA of the cluster copies a part of the block to all CTAs",
+        False,
     )
 
 
 @OPS.operation(
     "simt.block_store_start",
-    "start a TMA store of a slot to a descriptor's block or a part of it; elements outside the "
-    "tensor are not written. The slot may be written after a wait for the next commit",
+    "start a TMA store of a slot to a descriptor's block or a part of it. Elements outside the "
+    "tensor are not written. The next commit adds the store to a group. The code may overwrite "
+    "the slot after a wait for this group",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -136,9 +138,8 @@ class BlockStoreStart(TmaCopy):
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start a TMA gather (gather4) of the rows of a descriptor's tensor whose indices are in"
-    " shared memory, from a column on; the copied bytes complete transactions of an "
-    "mbarrier",
+    "start a TMA gather (gather4) of those rows of a descriptor's tensor whose indices are in a "
+    "slot, from a column on. The copied bytes count towards those that an mbarrier expects",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -151,9 +152,10 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start a TMA scatter (scatter4) of a slot to the rows of a descriptor's tensor whose "
-    "indices are in shared memory, from a column on; elements outside the tensor are not "
-    "written. The slot may be written after a wait for the next commit",
+    "start a TMA scatter (scatter4) of a slot to those rows of a descriptor's tensor whose "
+    "indices are in another slot, from a column on. Elements outside the tensor are not written. "
+    "The next commit adds the store to a group. The code may overwrite the slot after a wait for "
+    "this group",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

@@ -55,7 +55,8 @@ def _uniform(shape: Shape) -> list[Type]:
 
 @OPS.operation(
     "simt.uniform",
-    "x, which is the same in all lanes of a warp, where the code generator cannot tell",
+    "x, with the guarantee that all lanes of a warp have the same value, which the code generator "
+    "may not be able to prove",
     _uniform,
 )
 class Uniform(Operation):
@@ -66,8 +67,8 @@ class Uniform(Operation):
 
 @OPS.operation(
     "simt.partition",
-    "run warp-specialized partitions concurrently, each on its own warps, synchronized by "
-    "mbarriers; all warps continue when all partitions have ended",
+    "run warp-specialized partitions concurrently, each on its own warps. Mbarriers synchronize "
+    "them. All warps continue after the last partition has ended",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_partition,
@@ -80,7 +81,8 @@ class Partition(Operation):
 
 @OPS.operation(
     "simt.part",
-    "a warp-specialized partition: its barriers, lanes and warps are numbered by themselves",
+    "a warp-specialized partition. It has its own barriers, and its lanes and warps are numbered "
+    "from 0",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_part,
@@ -91,15 +93,15 @@ class Part(Operation):
     name_ = TypedAttribute[str]("the name of the partition, for messages")
     warps = TypedAttribute[int]("the number of warps that run the partition")
     registers = TypedAttribute[int](
-        "registers of each thread (setmaxnreg); 0 for the kernel's own number", 0
+        "the number of registers of each thread (setmaxnreg); 0 for that of the kernel", 0
     )
     body = NamedRegion()
 
 
 @OPS.operation(
     "simt.stagger",
-    "make one half of the warps execute an extra barrier, so that the halves are one barrier "
-    "apart afterwards, or aligned again",
+    "make one half of the warps execute an extra barrier. Afterwards, the two halves are one "
+    "barrier apart, or aligned again if they were apart before",
     nothing,
     effects=Effect.ORDER,
 )
@@ -107,21 +109,22 @@ class Stagger(Operation):
     __slots__ = ()
 
     later = TypedAttribute[bool](
-        "the second half takes the barrier and stays behind; otherwise the first half takes it,"
-        " and the second catches up"
+        "whether the second half executes the barrier and falls behind; if false, the first half "
+        "executes it, and the second catches up"
     )
 
 
 @OPS.operation(
     "simt.phase",
-    "begin a ping-pong phase, in which the warp only multiplies, or does everything else",
+    "begin a ping-pong phase: one in which the warp only executes matmuls, or one in which it "
+    "executes everything else",
     nothing,
     effects=Effect.ORDER,
 )
 class Phase(Operation):
     __slots__ = ()
 
-    matmuls = TypedAttribute[bool]("the warp only multiplies in this phase")
+    matmuls = TypedAttribute[bool]("whether the warp only executes matmuls in this phase")
 
 
 class Turn(Operation):
@@ -137,14 +140,15 @@ class Turn(Operation):
 OPS.row(
     Turn,
     "simt.turn_wait",
-    "wait on a named barrier for this partition's turn; position 0 has the first turn",
+    "wait at a named barrier for this partition's turn. The partition at position 0 has the first "
+    "turn",
     nothing,
     effects=Effect.ORDER,
 )
 OPS.row(
     Turn,
     "simt.turn_pass",
-    "pass the turn to the next partition of the order (named barrier arrive)",
+    "pass the turn to the next partition of the order, by arriving at its named barrier",
     nothing,
     effects=Effect.ORDER,
 )
