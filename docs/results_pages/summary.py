@@ -38,7 +38,8 @@ def means() -> tuple[dict[str, float], list[str], list[str]]:
 
 def chart() -> Drawing:
     """Draw a bar for each family."""
-    return ratio_chart(means()[0], "Geometric mean of the fastest rival's time divided by ours")
+    title = "Geometric mean of the fastest rival's time divided by ours"
+    return ratio_chart(means()[0], title, names_above=True)
 
 
 def figure() -> str:
