@@ -301,6 +301,9 @@ def test_memory_and_time_are_the_drivers(bindings: FakeBindings, cuda: Driver) -
         memory.allocate(1 << 40, 8)
     with pytest.raises(KernelError, match=r"illegal address.*restart the process"):
         memory.synchronize()
+    bindings.settings.failures.update(cuCtxSynchronize=719)
+    with pytest.raises(KernelError, match="by an assertion if the driver printed one"):
+        memory.synchronize()
 
 
 # ---- devices and status

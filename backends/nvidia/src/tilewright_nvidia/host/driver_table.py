@@ -206,7 +206,10 @@ STATUSES = Statuses(
         716: "a kernel accessed memory at an address that is not a multiple of the access's size",
         717: "a kernel accessed an address that the instruction cannot reach",
         718: "a kernel's program counter left its code",
-        719: "a kernel failed on the device",
+        719: (
+            "a kernel failed on the device: by an assertion if the driver printed one (while "
+            "other processes use the GPU, it reports some assertions so)"
+        ),
     },
     capture=frozenset(range(900, 909)),
     texts=_texts,
