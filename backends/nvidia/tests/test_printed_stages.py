@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from known_kernels import BENCHMARKED, OTHERS, TRITON_EXAMPLES, Case, built, forget
+from kernel_case import Case
+from known_kernels import BENCHMARKED, OTHERS, built, forget
+from triton_kernels import TRITON_EXAMPLES
 
 from tilewright.ir.hash import structural_hash
 from tilewright.ir.parser import parse_module

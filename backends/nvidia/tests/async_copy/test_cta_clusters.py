@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from known_kernels import Case, built, described
+from kernel_case import Case
+from known_kernels import built, described
 
 from tilewright.ir.types import F16, F32
 from tilewright.plugins.manifest import CodeObject

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kernel_case import Case
 from known_kernels import (
     BENCHMARKED,
     DESCRIBED,
@@ -16,15 +17,13 @@ from known_kernels import (
     OTHERS,
     PORTABLE,
     ROOT,
-    TRITON,
-    TRITON_EXAMPLES,
-    Case,
     built,
     described,
     forget,
     kernel_of,
     modules,
 )
+from triton_kernels import TRITON, TRITON_EXAMPLES
 
 from tilewright.plugins.registry import registry
 from tilewright.runtime.compiler.compile import lower_module
