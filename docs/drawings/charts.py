@@ -15,11 +15,11 @@ def ratio_chart(ratios: Mapping[str, float], title: str, *, names_above: bool = 
     ``names_above`` writes cases above their bars, so that the chart fits on a phone.
     """
     left, high, top, width = (8, 38, 30, 320) if names_above else (290, 20, 30, 360)
-    reach = max(2.0, *(max(each, 1 / each) for each in ratios.values())) * 1.1
+    lowest, highest = min(0.5, *ratios.values()) / 1.1, max(2.0, *ratios.values()) * 1.1
     drawing = Drawing(left + width + 70, top + len(ratios) * high + 34, title)
 
     def place(ratio: float) -> float:
-        return left + width * (math.log(ratio) / math.log(reach) + 1) / 2
+        return left + width * math.log(ratio / lowest) / math.log(highest / lowest)
 
     bars = [top + (number + 1) * high - 18 for number in range(len(ratios))]
     # names above the bars are not crossed by lines
@@ -30,7 +30,7 @@ def ratio_chart(ratios: Mapping[str, float], title: str, *, names_above: bool = 
             drawing.line(place(ratio), start, place(ratio), end, color=color)
 
     for tick in (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 50.0):
-        if 1 / reach < tick < reach:
+        if lowest < tick < highest:
             vertical(tick, FAINT)
             drawing.text(place(tick), top - 10, f"{tick:g}", size=11, color=FAINT)
     for bar, (case, ratio) in zip(bars, ratios.items(), strict=True):

@@ -26,7 +26,7 @@ The L2 cache is overwritten before each call, and the libraries alternate. A rat
 library's time divided by ours: if it is above 1, Tilewright is faster. The result of every case was
 compared with a formula in float64, and with the results of 20 further launches. `deterministic` is
 Tilewright's own backward pass of attention with a fixed order of additions. The decoding kernels of
-vLLM and SGLang divided the keys into 16 and 8 parts; in a server, this number depends on the batch.
+vLLM and SGLang divide the keys into as many parts as their servers would.
 
 """
 
