@@ -16,40 +16,43 @@ def attention(
     *, sinks: Any = None, bias: Any = None, mask: Any = None, return_lse: bool = False,
     deterministic: bool | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Compute ``softmax(q @ k.T * softmax_scale) @ v`` of each head.
+    """Compute ``softmax(q @ k.T * softmax_scale) @ v`` for each head.
 
-    Row ``i`` of the queries corresponds to row ``i + rows of k - rows of q`` of the keys: windows
-    and causal masks are aligned to the last rows.
+    The last row of ``q`` corresponds to the last row of ``k``: row ``i`` of the queries corresponds
+    to row ``i + rows of k - rows of q`` of the keys. Windows and causal masks use this
+    correspondence.
 
     Args:
-        q: of (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
-        k: of (batch, rows of k, heads of k, dims). The number of heads of k divides that of q, and
-            each group of heads of q shares one head of k.
-        v: of (batch, rows of k, heads of k, dims of v).
-        softmax_scale: positive; by default ``dims ** -0.5``.
+        q: of shape (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
+        k: of shape (batch, rows of k, heads of k, dims). The number of heads of q is a multiple of
+            the number of heads of k: each group of heads of q shares one head of k.
+        v: of shape (batch, rows of k, heads of k, dims of v).
+        softmax_scale: a positive factor of the scores; by default ``dims ** -0.5``.
         causal: whether each query attends only to the keys up to its own row.
-        window_size: the numbers of keys before and after its row to which a query attends; -1: all
-            of them.
-        softcap: replace scores by ``softcap * tanh(scores / softcap)``, unless it is 0.
-        alibi_slopes: of (heads,) or (batch, heads): subtract ``slope * distance`` from scores.
-        sinks: of (heads,), of float32: one score for each head, which is added to the softmax
-            denominator.
-        bias: values of shape (batch, heads, rows, rows of k), which are added to the scores; an
-            extent of 1 is broadcast.
+        window_size: how many keys before and after its own row a query attends to; -1 means all of
+            them.
+        softcap: unless it is 0, scores are replaced by ``softcap * tanh(scores / softcap)``.
+        alibi_slopes: of shape (heads,) or (batch, heads). ``slope * distance`` is subtracted from
+            the scores.
+        sinks: of shape (heads,), of float32: one additional score for each head, whose exponential
+            is added to the denominator of the softmax.
+        bias: of shape (batch, heads, rows, rows of k): added to the scores. Axes of extent 1 are
+            broadcast.
         mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` returns whether a
-            query attends to a key, for indices that broadcast against each other.
-        return_lse: whether to also return the logarithms of the sums of exponentials.
-        deterministic: whether gradients have the same bits in each launch; None: the library's
-            default. Otherwise, the gradient of q is summed in any order if that is faster.
+            query attends to a key. Its arguments are indices that broadcast against each other.
+        return_lse: whether to also return the logarithm of each row's sum of exponentials.
+        deterministic: whether gradients have the same bits in each launch; None means the library's
+            default. If it is false, the gradient of q may be added up in an order that changes from
+            run to run, where this is faster.
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one
-        of (batch, heads, rows) and float32. Rows that attend to no key are 0, with the logarithm
-        -inf.
+        An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
+        pair of this array and the logarithms, of shape (batch, heads, rows) and float32. If a query
+        attends to no key, its row is 0 and its logarithm -inf.
 
     Raises:
-        ValueError: shapes do not fit, or the scale is not positive.
+        ValueError: the shapes do not match, or the scale is not positive.
 
     The backward pass has kernels of its own; with ``deterministic``, none adds atomically. The
     gradients of ``bias``, ``alibi_slopes`` and ``sinks`` are sums in float32, with the same bits in

@@ -197,32 +197,35 @@ def attention_with_kv_cache(
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
-    If there are fewer heads and sequences than processors, the kernel divides the keys into parts,
-    and a second kernel merges the results. It has no gradient.
+    If there are too few heads and sequences to keep all processors busy, the kernel divides the
+    keys into parts, and a second kernel merges the results. The function has no gradient.
 
     Args:
-        q: of (batch, rows, heads, dims).
-        k_cache: of (batch, rows of the cache, heads of k, dims), or with ``page_table`` of (pages,
-            rows of a page, heads of k, dims); of the type of q, or of 8-bit floats.
-        v_cache: the same with dims of v.
-        cache_seqlens: of (batch,), of int32: the number of keys of each sequence, including those
-            of the rows of q; by default all.
-        page_table: of (batch, pages of a sequence), of int32: the numbers of its pages.
+        q: of shape (batch, rows, heads, dims).
+        k_cache: of shape (batch, rows of the cache, heads of k, dims) or, with ``page_table``,
+            (pages, rows of a page, heads of k, dims). Its type is that of q, or an 8-bit float
+            type.
+        v_cache: as ``k_cache``, with the dims of v.
+        cache_seqlens: of shape (batch,), of int32: the number of keys of each sequence, including
+            those that belong to the rows of q; by default all rows of the cache.
+        page_table: of shape (batch, pages of a sequence), of int32: the page numbers of each
+            sequence.
         softmax_scale, causal, window_size, softcap, sinks: as in :func:`attention`.
-        k_descale: of (batch, heads of k), of float32: the scales of 8-bit keys.
-        v_descale: the same of values.
-        num_splits: the number of parts of the keys; 0: chosen by the device and the shapes.
-        invariant: whether to keep the keys in one part unless ``num_splits`` is given, so that the
-            bits of a sequence do not depend on the batch; None: the library's default.
-        return_lse: whether to also return the logarithms of the sums of exponentials.
+        k_descale: of shape (batch, heads of k), of float32: the scales of 8-bit keys.
+        v_descale: the same for 8-bit values.
+        num_splits: into how many parts the keys are divided; 0 means that the library chooses by
+            the device and the shapes.
+        invariant: whether the bits of a sequence must not depend on the batch. The keys then stay
+            in one part, unless ``num_splits`` is given. None means the library's default.
+        return_lse: whether to also return the logarithm of each row's sum of exponentials.
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of (batch, rows, heads, dims of v) and the type of q; with ``return_lse`` also one
-        of (batch, heads, rows) and float32.
+        An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
+        pair of this array and the logarithms, of shape (batch, heads, rows) and float32.
 
     Raises:
-        ValueError: shapes do not fit, or the scale is not positive.
+        ValueError: the shapes do not match, or the scale is not positive.
 
     Sources: Kwon et al., "PagedAttention", 2023; Dao et al., "Flash-Decoding", 2023.
     """
@@ -248,25 +251,26 @@ def mla_decode(
 ) -> Any:  # fmt: skip
     """Compute attention over a cache of latent vectors that all heads share.
 
-    The whole row of the cache is its key, with the rotated elements at the end. Its first
-    ``value_dims`` elements are also its value. It has no gradient.
+    This is the decoding attention of multi-head latent attention (MLA). A whole row of the cache is
+    a key, whose last elements have rotary embedding. The first ``value_dims`` elements of the row
+    are also the value. The function has no gradient.
 
     Args:
-        q: of (batch, rows, heads, dims): queries that the up-projection of keys was absorbed into,
-            and their rotated elements.
-        kv_cache: of (batch, rows of the cache, dims), or with ``page_table`` of (pages, rows of a
-            page, dims).
-        value_dims: elements of a value, such as 512 of 576. Those after them are a power of two,
-            from 16 on.
+        q: of shape (batch, rows, heads, dims): queries multiplied by the up-projection of the keys,
+            followed by their elements with rotary embedding.
+        kv_cache: of shape (batch, rows of the cache, dims) or, with ``page_table``, (pages, rows of
+            a page, dims).
+        value_dims: the number of elements of a value, such as 512 of 576. The number of elements
+            after them must be a power of two, at least 16.
         cache_seqlens, page_table, softmax_scale, causal, num_splits, invariant, return_lse, out: as
             in :func:`attention_with_kv_cache`.
 
     Returns:
-        An array of (batch, rows, heads, value_dims) and the type of q; with ``return_lse`` also
-        one of (batch, heads, rows) and float32.
+        An array of shape (batch, rows, heads, value_dims) and the type of q. With ``return_lse``, a
+        pair of this array and the logarithms, of shape (batch, heads, rows) and float32.
 
     Raises:
-        ValueError: shapes do not fit, or the scale is not positive.
+        ValueError: the shapes do not match, or the scale is not positive.
 
     Source: DeepSeek-AI, "DeepSeek-V2", 2024.
     """

@@ -58,17 +58,17 @@ MERGE = Operation(
 
 
 def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:
-    """Merge attention of the same queries over several parts of the keys.
+    """Merge the results of attention of the same queries over several parts of the keys.
 
     Args:
-        parts: of (parts, batch, rows, heads, dims).
-        part_lse: of (parts, batch, heads, rows), of float32: the logarithms of the sums of
-            exponentials, -inf where a row sees no key of a part.
+        parts: the results, of shape (parts, batch, rows, heads, dims).
+        part_lse: of shape (parts, batch, heads, rows), of float32: the logarithm of each row's sum
+            of exponentials, which is -inf if the query attends to no key of the part.
         out: the pair of arrays for the results.
 
     Returns:
-        The attention over all keys, of (batch, rows, heads, dims), and the logarithms of its sums,
-        of (batch, heads, rows). It has no gradient.
+        A pair: the attention over all keys, of shape (batch, rows, heads, dims), and the logarithms
+        of its sums of exponentials, of shape (batch, heads, rows). The function has no gradient.
     """
     if len(parts.shape) != 5 or part_lse.shape != (
         *parts.shape[:2],

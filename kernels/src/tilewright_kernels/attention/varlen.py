@@ -17,30 +17,30 @@ def attention_varlen(
     alibi_slopes: Any = None, *, sinks: Any = None, mask: Any = None, return_lse: bool = False,
     deterministic: bool | None = None, out: Any = None,
 ) -> Any:  # fmt: skip
-    """Compute :func:`attention` of packed sequences, which follow each other in memory.
+    """Compute :func:`attention` of sequences of different lengths, packed one after the other.
 
     Args:
-        q: of (rows of all sequences, heads, dims).
-        k: of (rows of k of all sequences, heads of k, dims).
-        v: of (rows of k of all sequences, heads of k, dims of v).
-        cu_seqlens_q: of (sequences + 1,), of int32: the first row of each sequence in q, and the
-            end of the last.
-        cu_seqlens_k: the same of k and v.
+        q: of shape (rows of all sequences, heads, dims).
+        k: of shape (rows of k of all sequences, heads of k, dims).
+        v: of shape (rows of k of all sequences, heads of k, dims of v).
+        cu_seqlens_q: of shape (sequences + 1,), of int32: the first row of each sequence in q, and
+            at the end the number of all rows.
+        cu_seqlens_k: the same for k and v.
         max_seqlen_q: the largest number of rows of a sequence.
         max_seqlen_k: the largest number of keys of a sequence.
-        softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows
-            and columns of the scores are counted from the beginning of their sequence.
-        alibi_slopes: of (heads,) or (sequences, heads).
-        return_lse: whether to also return the logarithms of the sums of exponentials.
+        softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows and
+            columns are counted from the beginning of each sequence.
+        alibi_slopes: of shape (heads,) or (sequences, heads); as in :func:`attention`.
+        return_lse: whether to also return the logarithm of each row's sum of exponentials.
         deterministic: as in :func:`attention`.
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of (rows, heads, dims of v) and the type of q; with ``return_lse`` also one of
-        (heads, rows) and float32.
+        An array of shape (rows, heads, dims of v) and the type of q. With ``return_lse``, a pair of
+        this array and the logarithms, of shape (heads, rows) and float32.
 
     Raises:
-        ValueError: shapes do not fit, or the scale is not positive.
+        ValueError: the shapes do not match, or the scale is not positive.
     """
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     checked("attention_varlen", q, k, v, scale, 3)

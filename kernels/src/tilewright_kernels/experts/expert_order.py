@@ -17,11 +17,12 @@ _BLOCK = 1024
 
 
 class ExpertOrder(NamedTuple):
-    """The order of a token's assignments to experts.
+    """The assignments of tokens to experts, sorted by expert.
 
     Attributes:
-        order: the assignment of each row: token * k + index of the expert among those of the token.
-        slots: the row of each assignment.
+        order: the assignment of each row. Assignment ``token * k + i`` is the i-th expert of a
+            token.
+        slots: the row of each assignment: the inverse of ``order``.
         starts: the first row of each expert, and the number of all rows.
     """
 
@@ -168,11 +169,11 @@ def expert_order(experts: Any, n_experts: int) -> ExpertOrder:
         n_experts: number of experts, at most 4096.
 
     Returns:
-        The order, its inverse and the first row of each expert, all of int32. Assignments to one
-        expert stay in their order, so that the result is the same in each run.
+        An :class:`ExpertOrder`: the order, its inverse and the first row of each expert, all of
+        int32. The sort is stable, so the result is the same in each run.
 
     Raises:
-        ValueError: there are no experts, or too many.
+        ValueError: there are no experts, or more than 4096.
     """
     if not 1 <= n_experts <= 4096:
         raise ValueError(f"expert_order: there are {n_experts} experts, not 1 to 4096")

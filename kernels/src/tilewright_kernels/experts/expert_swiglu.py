@@ -17,15 +17,16 @@ def grouped_swiglu(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
 
     Args:
         x: of shape (rows, columns), in the order of experts; of float16, bfloat16 or float32.
-        gate_up: of shape (experts, columns, 2 * hidden): the gates' columns, then the others.
-        down: of shape (experts, hidden, columns).
+        gate_up: of shape (experts, columns, 2 * hidden): for each expert, the columns of the gate
+            projection, then those of the up projection.
+        down: of shape (experts, hidden, columns): the down projection of each expert.
         starts: the first row of each expert, and the number of all rows, of int32.
 
     Returns:
-        An array of the shape and type of ``x``. All arrays but ``starts`` have gradients.
+        An array of the shape and type of ``x``. All arrays except ``starts`` have gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Shazeer, "GLU variants improve Transformer", 2020.
     """
@@ -64,21 +65,22 @@ def expert_swiglu_reference(x: Any, weights: Any, experts: Any, gate_up: Any, do
 
 
 def expert_swiglu(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -> Any:
-    """Sum the SwiGLU layers of each token's experts, multiplied by their weights.
+    """Compute the weighted sum of the SwiGLU layers of each token's experts.
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.
         weights: of shape (tokens, k), as :func:`.route` returns them.
-        experts: of int32 and shape (tokens, k), likewise.
-        gate_up: of shape (experts, columns, 2 * hidden): the gates' columns, then the others.
-        down: of shape (experts, hidden, columns).
+        experts: of int32 and shape (tokens, k), as :func:`.route` returns them.
+        gate_up: of shape (experts, columns, 2 * hidden): for each expert, the columns of the gate
+            projection, then those of the up projection.
+        down: of shape (experts, hidden, columns): the down projection of each expert.
 
     Returns:
-        An array of the shape and type of ``x``, the same in each run. The host does not read the
-        routing. All arrays but ``experts`` have gradients.
+        An array of the shape and type of ``x``, with the same bits in each run. The host does not
+        wait for the device to read ``experts``. All arrays except ``experts`` have gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
     """
     order = expert_order(experts, gate_up.shape[0])
     y = grouped_swiglu(permute(x, order), gate_up, down, order.starts)

@@ -261,15 +261,16 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.
-        order: of the tokens' assignments, by :func:`.expert_order`.
+        order: the order of the tokens' assignments, as :func:`.expert_order` returns it.
         out: the array for the result.
 
     Returns:
-        An array of shape (tokens * k, columns): the rows of expert e are ``order.starts[e]`` to
-        ``order.starts[e + 1]``. The gradient sums the rows of a token in a fixed order.
+        An array of shape (tokens * k, columns). The rows of expert e are ``order.starts[e]`` to
+        ``order.starts[e + 1]``, the last one excluded. The gradient of a token adds the gradients
+        of its rows in a fixed order.
 
     Raises:
-        ValueError: the order belongs to another number of tokens.
+        ValueError: the order was made for another number of tokens.
     """
     return PERMUTE(x, order.order, order.slots, _places(order, x.shape[0]), None, out=out)
 
@@ -280,15 +281,15 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
     Args:
         y: of shape (tokens * k, columns), in the order of experts.
         weights: of shape (tokens, k).
-        order: of the tokens' assignments, by :func:`.expert_order`.
+        order: the order of the tokens' assignments, as :func:`.expert_order` returns it.
         out: the array for the result.
 
     Returns:
-        An array of shape (tokens, columns) of the type of ``y``, added up in float32. Rows and
-        weights have gradients.
+        An array of shape (tokens, columns) and the type of ``y``. Sums are computed in float32.
+        ``y`` and ``weights`` have gradients.
 
     Raises:
-        ValueError: the order belongs to another number of tokens.
+        ValueError: the order was made for another number of tokens.
     """
     if tuple(weights.shape) != (weights.shape[0], _places(order, weights.shape[0])):
         raise ValueError(f"combine: the weights have the shape {tuple(weights.shape)}")

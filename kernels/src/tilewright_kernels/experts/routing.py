@@ -240,15 +240,17 @@ def route(logits: Any, k: int, *, renormalize: bool = True) -> tuple[Any, Any]:
     Args:
         logits: of shape (..., experts), of float16, bfloat16 or float32; at most 4096 experts.
         k: how many experts a token has.
-        renormalize: whether the weights of a token sum to 1; else they are the probabilities of
-            the softmax over all experts.
+        renormalize: whether to scale the weights of each token so that they sum to 1. Otherwise,
+            they are the probabilities of the softmax over all experts.
 
     Returns:
-        The weights, of float32 and shape (..., k), in descending order, and the experts, of int32.
-        Among equally probable experts, the lower number comes first. The weights have gradients.
+        A pair: the weights, of float32 and shape (..., k), in descending order; and the numbers of
+        the experts, of int32 and the same shape. Among equally probable experts, the one with the
+        lower number comes first. The weights have gradients.
 
     Raises:
-        ValueError: k is below 1 or above the number of experts, or there are too many.
+        ValueError: k is below 1 or above the number of experts, or there are more than 4096
+            experts.
 
     Source: Shazeer et al., "Outrageously large neural networks", 2017.
     """

@@ -345,26 +345,27 @@ def conv2d(
         x: of shape (images, channels, H, W), or (images, H, W, channels) for the layout
             ``"NHWC"``; of float16, bfloat16 or float32, of any strides.
         weight: of shape (filters, channels / groups, R, S), of the type of ``x``, of any strides;
-            if x is "NHWC", filters in PyTorch's channels_last format are faster.
+            for the layout ``"NHWC"``, filters in PyTorch's ``channels_last`` format are faster.
         bias: of shape (filters,), or None.
-        stride: the distance in pixels between outputs: a number for both axes, or one for rows and
-            one for columns.
-        padding: zeros around the images, likewise.
-        dilation: the distance in pixels between taps, in the same form.
-        groups: the number of groups of channels, each with its own filters. A program computes a
-            block of at least 16 channels and 16 filters of one group, so a smaller group takes as
-            long.
+        stride: the distance in pixels between neighbouring outputs: one number for both axes, or a
+            pair of numbers for rows and for columns.
+        padding: the number of zeros on each side of the images: one number, or a pair.
+        dilation: the distance in pixels between neighbouring taps of a filter: one number, or a
+            pair.
+        groups: the number of groups of channels, each with its own filters. A kernel instance
+            always computes at least 16 channels and 16 filters of a group, so smaller groups are
+            not faster.
         layout: ``"NCHW"`` or ``"NHWC"``.
         precision: see :func:`.matmul`.
         out: the array for the result.
 
     Returns:
-        An array of the layout and type of ``x``. Sums are in float32, and no window is copied in
-        memory.
+        An array of the layout and type of ``x``. Sums are computed in float32. The windows of the
+        images are not copied to memory.
 
     Raises:
-        TypeError: types of arrays or settings do not fit.
-        ValueError: shapes or settings do not fit.
+        TypeError: the types of the arrays do not match, or a setting has a wrong type.
+        ValueError: the shapes do not match, or a setting has a wrong value.
 
     Gradients: two kernels by hand, with a fixed order of additions.
     """

@@ -18,15 +18,15 @@ MOST_COLUMNS = 256
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A function that a matmul applies to each block of its result.
+    """A function that a matmul applies to each tile of its result before it stores the tile.
 
     Attributes:
-        function: of ``tilewright.jit``, called as ``function(x, rows, columns, M, N, *arrays)``
-            with a tile of the result, the indices of its rows and columns, the extents of the
-            result and pointers to arrays. It returns the tile that is stored. Rows and columns of
-            tiles at the edges lie beyond M and N: loads need masks.
-        columns: a power of two: the width and the first column of each tile are multiples of it. 1
-            if the columns are independent.
+        function: a function of ``tilewright.jit``, called as ``function(x, rows, columns, M, N,
+            *arrays)`` with a tile of the result, the indices of the tile's rows and columns, the
+            extents of the result and pointers to the arrays. It returns the tile that is stored.
+            Tiles at the edges have rows and columns beyond M and N, so loads need masks.
+        columns: a power of two, of which the width and the first column of each tile are multiples.
+            It is 1 if the function treats each column separately.
     """
 
     function: Any

@@ -264,20 +264,21 @@ def grouped_matmul(
         a: of shape (rows, K) with contiguous groups of rows, or of shape (groups, capacity, K), of
             float16, bfloat16 or float32.
         b: of shape (groups, K, N), of any strides, of the type of ``a``.
-        rows: of int32. For contiguous groups, the first row of each group and the number of all
-            rows, ascending from 0, of shape (groups + 1,). Else the number of rows of each group
-            that are used, of shape (groups,); the results of the others are zeros.
+        rows: of int32. For contiguous groups, it has the shape (groups + 1,) and contains the first
+            row of each group in ascending order, and at the end the number of all rows. For groups
+            with a capacity, it has the shape (groups,) and contains how many rows of each group are
+            used. The results of all other rows are zeros.
         precision: see :func:`.matmul`.
-        invariant: whether the bits of a row must be independent of the numbers of rows and groups,
-            for operands of the same strides and alignment; the library's default if None.
+        invariant: whether the bits of a row must not depend on the numbers of rows and groups, for
+            operands of the same strides and alignment. None means the library's default.
         out: the array for the result.
 
     Returns:
         An array of shape (rows, N) or (groups, capacity, N), of the type of ``a``. The host does
-        not read ``rows``.
+        not wait for the device to read ``rows``.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Gradients: the same operation, and :func:`k_grouped_matmul`.
     """
@@ -306,16 +307,18 @@ def k_grouped_matmul(
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.
         b: of shape (rows, N), of the type of ``a``.
-        rows: the first row of each group and the number of all rows, ascending from 0, of int32.
+        rows: of int32 and shape (groups + 1,): the first row of each group in ascending order, and
+            at the end the number of all rows.
         precision: see :func:`.matmul`.
         invariant: whether the bits of a group's result must be independent of the other groups.
         out: the array for the result.
 
     Returns:
-        An array of shape (groups, M, N), of the type of ``a``; zeros for groups without rows.
+        An array of shape (groups, M, N), of the type of ``a``. The result of a group without rows
+        is zeros.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Gradients: two calls of :func:`grouped_matmul`.
     """

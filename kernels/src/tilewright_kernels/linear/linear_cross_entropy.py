@@ -205,12 +205,13 @@ def linear_cross_entropy(
     reduction: str = "mean",
     out: Any = None,
 ) -> Any:
-    """Return the cross entropy of the logits ``x @ weight.T`` without keeping them.
+    """Return the cross entropy of the logits ``x @ weight.T`` without storing all logits.
 
-    It processes the rows in chunks and stores the logits of one chunk at a time, at most 2**29 of
-    them on a GPU. If a gradient is required, the forward pass computes it chunk by chunk, and the
-    backward pass scales it. The gradient of the weight is summed over the chunks in the weight's
-    type. For JAX arrays, which are immutable, all logits are computed at once.
+    The function processes the rows in chunks and stores the logits of only one chunk at a time. On
+    a GPU, a chunk has at most 2**29 logits. If gradients are required, the forward pass already
+    computes them chunk by chunk, and the backward pass multiplies them by the gradient of the loss.
+    The gradient of the weight is a sum over the chunks, which is accumulated in the weight's type.
+    For JAX arrays, which are immutable, all logits are computed at once.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32.
@@ -223,10 +224,10 @@ def linear_cross_entropy(
         out: the array for the result.
 
     Returns:
-        A number: an array of float32.
+        The loss: an array of float32 without axes.
 
     Raises:
-        ValueError: shapes do not fit, or the reduction is unknown.
+        ValueError: the shapes do not match, or the reduction is unknown.
 
     Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024.
     """

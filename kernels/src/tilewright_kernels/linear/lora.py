@@ -37,13 +37,13 @@ def lora_matmul(
         a: of shape (K, rank).
         b: of shape (rank, N).
         bias: of shape (N,), or None.
-        scale: of the update.
-        invariant: of all matmuls; see :func:`.matmul`.
+        scale: the factor of the update.
+        invariant: for all three matmuls; see :func:`.matmul`.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N). The matmul with the weights is rounded to the type of x. The
-        epilogue of the last matmul of the update adds both in float32.
+        An array of shape (..., N). The result of ``x @ weight`` is rounded to the type of x. The
+        epilogue of the last matmul of the update adds it to the update in float32.
 
     Gradients: those of the matmuls.
 

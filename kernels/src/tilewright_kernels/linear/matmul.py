@@ -392,7 +392,7 @@ def check_shapes(a: Any, b: Any, bias: Any, residual: Any) -> tuple[int, ...]:
     """Return the shape of a result.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
     """
     leading, m = a.shape[:-2], a.shape[-2]
     if a.ndim < 2 or b.ndim < 2:
@@ -429,30 +429,32 @@ def matmul(
     Args:
         a: of shape (..., M, K), of any strides, of float16, bfloat16, float32, float8_e4m3fn,
             float8_e5m2 or int8.
-        b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``; of the type of
-            ``a``, or of int8 if ``a`` is of a float type, to which it is converted.
+        b: of shape (K, N), or (..., K, N) with the same leading axes as ``a``. Its type is that of
+            ``a``. If ``a`` has a float type, ``b`` may also be int8, and is converted to the type
+            of ``a``.
         bias: of shape (N,), or None.
         residual: of the shape of the result, or None.
-        activation: a function of ``tilewright.jit`` of a tile in float32, or None.
-        epilogue: a function of ``tilewright.jit`` of a tile, its rows and columns, M, N and
-            pointers to the arrays, or an :class:`.Epilogue`, which also states the width of a group
-            of columns. Rows are those of one matrix of a batch, or of all leading axes of ``a``
-            together if ``b`` is a matrix.
+        activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
+        epilogue: a function of ``tilewright.jit`` that is called with a tile, the indices of its
+            rows and columns, M, N and pointers to the arrays; or an :class:`.Epilogue`, which also
+            states the width of a group of columns. If ``b`` is a matrix, rows are counted over all
+            leading axes of ``a`` together. Otherwise, they are counted within each matrix of the
+            batch.
         arrays: up to three arrays for the epilogue, in C order.
-        out_dtype: the name of the result's type. It is the type of ``a`` if none is given; that of
-            int8 matmuls is int32, and of float8 ones bfloat16.
-        precision: of float32 operands: ``"ieee"``, ``"tf32"``, ``"tf32x3"``, ``"bf16x3"`` or
-            ``"bf16x6"``.
-        invariant: whether the bits of a row must be independent of the number of rows and
-            matrices, for operands of the same strides and alignment; the library's default if None.
+        out_dtype: the name of the result's type. By default, this is int32 if ``a`` is int8,
+            bfloat16 if ``a`` is float8, and otherwise the type of ``a``.
+        precision: how float32 operands are multiplied: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
+            ``"bf16x3"`` or ``"bf16x6"``.
+        invariant: whether the bits of a row must not depend on the number of rows and matrices, for
+            operands of the same strides and alignment. None means the library's default.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., M, N). Sums are in float32 (int32 for int8), and have the same bits
-        in each call.
+        An array of shape (..., M, N), with the same bits in each call. Sums are computed in
+        float32, and in int32 for int8 operands.
 
     Raises:
-        ValueError: shapes do not fit, or there are more than three arrays.
+        ValueError: the shapes do not match, or there are more than three arrays.
         TypeError: operands have types that cannot be multiplied.
 
     Gradients: two matmuls, after the derived adjoint of bias, activation and epilogue, which also

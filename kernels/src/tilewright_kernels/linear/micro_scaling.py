@@ -187,7 +187,7 @@ QUANTIZE_MX = Operation("quantize_mx", ("q", "scale"), _shapes, _launch, referen
 
 
 def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tuple[Any, Any]:
-    """Quantize a matrix to a micro-scaling format, with a scale for 32 elements of a row.
+    """Quantize a matrix to a micro-scaling format, with a scale for every 32 elements of a row.
 
     Args:
         x: of shape (M, N), of float16, bfloat16 or float32, of any strides. N is a multiple of 32.
@@ -195,15 +195,16 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         out: the arrays for the results.
 
     Returns:
-        The elements, of shape (M, N), or (M, N / 2) of uint8 where two 4-bit elements are in a
-        byte, the first in its low half; and scales of uint8 and shape (M, N / 32): the exponent of
-        a power of two, plus 127. An element times its scale is the value. The scale is the largest
-        power of two in the block divided by the largest power of two of the type. Elements are
-        rounded to nearest, ties to even, and saturate. A block with infinity or NaN has the scale
-        255, which is NaN.
+        A pair of the elements and their scales. The elements have the shape (M, N). Elements of 4
+        bits are stored as uint8 of shape (M, N / 2), two in a byte, the first one in its lower
+        half. The scales have the shape (M, N / 32) and type uint8: a scale is a power of two,
+        stored as its exponent plus 127. The value of an element is the element times its scale. The
+        scale of a block is the largest power of two that is not above the block's largest
+        magnitude, divided by the largest power of two of the type. Elements are rounded to nearest,
+        ties to even, and saturate. A block with infinity or NaN has the scale 255, which means NaN.
 
     Raises:
-        ValueError: x is not a matrix with a multiple of 32 columns, or dtype is another one.
+        ValueError: x is not a matrix with a multiple of 32 columns, or dtype is not one of these.
     """
     if x.ndim != 2 or x.shape[1] % BLOCK:
         raise ValueError(

@@ -89,17 +89,19 @@ def quantize(
 
     Args:
         x: of shape (M, N), of float16, bfloat16 or float32, of any strides.
-        block: rows and columns of a block, such as (1, 128) or (128, 128); a row if None.
+        block: the numbers of rows and columns of a block, such as (1, 128) or (128, 128). None: a
+            block is a row.
         dtype: ``"float8_e4m3fn"``, ``"float8_e5m2"`` or ``"int8"``.
         out: the arrays for the results.
 
     Returns:
-        The quantized matrix, and scales in float32 of shape (M / rows, N / columns), rounded up:
-        an element times its scale is the value. The largest magnitude of a block is mapped to the
-        largest number of the type. The scales of a column of blocks are consecutive in memory.
+        A pair: the quantized matrix, and the scales in float32, of shape (M / rows, N / columns)
+        with both quotients rounded up. The value of an element is the element times the scale of
+        its block. The scales map the largest magnitude of each block to the largest number of the
+        type. The scales of a column of blocks are consecutive in memory.
 
     Raises:
-        ValueError: ``x`` is not a matrix, or ``dtype`` is another one.
+        ValueError: ``x`` is not a matrix, or ``dtype`` is not one of these.
     """
     if x.ndim != 2:
         raise ValueError(f"x must be a matrix, and has the shape {tuple(x.shape)}")

@@ -388,26 +388,26 @@ def _gradients(saved: Any, dc: Any) -> Mapping[str, Any]:
 def quantized_matmul(
     a: Any, words: Any, scales: Any, zeros: Any = None, *, bits: int = 4, out: Any = None
 ) -> Any:
-    """Compute ``a @ w.T`` for weights ``w = (q - zeros) * scales`` of unsigned integers q.
+    """Compute ``a @ w.T`` for weights ``w = (q - zeros) * scales``, where q are unsigned integers.
 
     Args:
         a: of shape (..., K), of float16, bfloat16 or float32.
-        words: int32 of the weights (N, K) as :func:`.pack_weights` returns them; from other
-            layouts by :func:`.weights_from_gptq`, :func:`.weights_from_awq` and
+        words: the weights of shape (N, K), packed by :func:`.pack_weights` to int32, or converted
+            from other layouts by :func:`.weights_from_gptq`, :func:`.weights_from_awq` or
             :func:`.weights_from_hqq`.
-        scales: of shape (N, groups), of any strides; a group is a multiple of a word along K. For
-            few rows, the matmul is fastest if the scales of a group are contiguous in memory (the
-            stride of N is 1), as the conversion functions return them.
-        zeros: of the shape of the scales, or None for ``2 ** (bits - 1)``.
+        scales: of shape (N, groups), of any strides. A group consists of whole words along K. If
+            ``a`` has few rows, the matmul is fastest if the scales of a group are contiguous in
+            memory (the stride of N is 1), as the conversion functions return them.
+        zeros: of the shape of ``scales``; None means that all zeros are ``2 ** (bits - 1)``.
         bits: 2, 4 or 8.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N), of the type of ``a``. If a matrix instruction is used, ``q -
-        zeros`` and the weights are rounded to that type. Sums are in float32.
+        An array of shape (..., N), of the type of ``a``. If matrix instructions are used, ``q -
+        zeros`` and the weights are rounded to this type. Sums are computed in float32.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Gradients: of ``a`` alone, by a kernel that unpacks the weights again.
 

@@ -280,29 +280,32 @@ def scaled_matmul(
     out_dtype: str = "bfloat16",
     out: Any = None,
 ) -> Any:
-    """Compute ``(a * a_scale) @ (b * b_scale) + bias`` of 8-bit operands, or of 4 bits.
+    """Compute ``(a * a_scale) @ (b * b_scale) + bias`` for operands of 8 or 4 bits.
 
     Args:
-        a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8; in micro-scaling formats also of
-            shape (M, K / 2) and uint8, two elements of float4_e2m1 in a byte, the first in its low
-            half.
-        b: of shape (K, N), of float8 if a is, otherwise of int8; or (K / 2, N) of uint8. The
-            transpose of a matrix in C order is faster on GPUs.
-        a_scale: of float32: of shape () or (1,), (M, 1), or (M, K / 128) for blocks of 1 x 128. Of
-            uint8 or float8_e8m0fnu in micro-scaling formats (MXFP8, MXFP4): (M, K / 32).
-        b_scale: of float32: of shape () or (1,), (1, N), or (K / 128, N / 128) for blocks of
-            128 x 128; quotients are rounded up. In micro-scaling formats: (K / 32, N).
+        a: of shape (M, K), of float8_e4m3fn, float8_e5m2 or int8. In the micro-scaling format
+            MXFP4, it has the shape (M, K / 2) and type uint8: a byte holds two elements of
+            float4_e2m1, the first one in its lower half.
+        b: of shape (K, N), of a float8 type if ``a`` has one, and of int8 if ``a`` is int8; in
+            MXFP4 of shape (K / 2, N) and type uint8. On GPUs, the transpose of an (N, K) matrix in
+            C order is fastest.
+        a_scale: of float32 and shape () or (1,) for one scale, (M, 1) for a scale of each row, or
+            (M, K / 128) for blocks of 1 x 128. In the micro-scaling formats MXFP8 and MXFP4, it is
+            of uint8 or float8_e8m0fnu and shape (M, K / 32).
+        b_scale: of float32 and shape () or (1,) for one scale, (1, N) for a scale of each column,
+            or (K / 128, N / 128) for blocks of 128 x 128, with both quotients rounded up. In
+            micro-scaling formats, it has the shape (K / 32, N).
         bias: of shape (N,), or None.
         out_dtype: the name of the result's type.
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). Matrix instructions sum the products within a block, and the
-        scaled sums of blocks are added in float32.
+        An array of shape (M, N). Matrix instructions add the products within a block. The sums of
+        the blocks are scaled and added in float32.
 
     Raises:
-        ValueError: shapes do not fit.
-        TypeError: operands are of other types.
+        ValueError: the shapes do not match.
+        TypeError: an operand has another type.
 
     Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3 (scales of blocks).
     """

@@ -45,26 +45,28 @@ def apply_to(
 ) -> dict[str, int]:
     """Make a ``transformers`` model use kernels of the library, for training and serving.
 
-    Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. It changes the modules of this model,
-    not their classes: other models do not change, and parameters keep their names.
+    The supported models are Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. The function
+    changes the modules of this model, not their classes. Other models therefore do not change, and
+    parameters keep their names.
 
     Args:
         model: a ``torch.nn.Module``, such as a ``LlamaForCausalLM``.
-        rms_norm: norms.
-        rotary: rotations of queries and keys.
-        swiglu: gated layers, with SiLU or GELU.
-        experts: the gated layers of mixtures of experts.
-        cross_entropy: the loss of a causal language model, for ``labels=``. It uses logits in their
-            own type, and sums in float32.
-        linear_cross_entropy: whether to compute the loss in training from the last layer's inputs,
-            chunk by chunk, which takes less memory. With ``labels=``, the output then has no
-            logits.
+        rms_norm: whether to change the RMS norms.
+        rotary: whether to change the rotary embeddings of queries and keys.
+        swiglu: whether to change the gated layers with SiLU or GELU.
+        experts: whether to change the gated layers of mixtures of experts.
+        cross_entropy: whether to change the loss of a causal language model, which is computed if
+            ``labels=`` is passed. The library reads the logits in their own type, and adds in
+            float32.
+        linear_cross_entropy: whether to compute the loss in training chunk by chunk from the inputs
+            of the last layer, which takes less memory. If ``labels=`` is passed, the output then
+            contains no logits.
 
     Returns:
-        Switch -> the number of modules that changed.
+        A dictionary from the name of each switch to the number of modules that it changed.
 
     Raises:
-        ValueError: the model has no module of a known family; or ``linear_cross_entropy`` is set
+        ValueError: the model has no module of a supported model, or ``linear_cross_entropy`` is set
             for a model that adds a bias to its logits or caps them.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)

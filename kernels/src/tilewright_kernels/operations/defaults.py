@@ -28,13 +28,13 @@ OPTIONS = ("deterministic", "invariant")
 
 
 def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = None) -> None:
-    """Set the process-wide defaults of operations; None keeps a setting.
+    """Set the defaults of operations for the whole process; None leaves a default unchanged.
 
     Args:
-        deterministic: whether operations with ``deterministic=`` return the same bits in every
-            launch with the same arguments. All other operations always do.
-        invariant: whether the bits of an element are independent of the rest of the batch, for
-            operations with ``invariant=``.
+        deterministic: whether operations that have an argument ``deterministic=`` return the same
+            bits in every call with the same arguments. All other operations always do.
+        invariant: whether the bits of an element do not depend on the rest of the batch, for
+            operations that have an argument ``invariant=``.
     """
     if deterministic is not None:
         DEFAULTS.deterministic = deterministic
@@ -44,7 +44,7 @@ def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = 
 
 @contextlib.contextmanager
 def use_defaults(**settings: Any) -> Iterator[None]:
-    """Set defaults as :func:`set_defaults` does for a ``with`` block."""
+    """Set defaults for a ``with`` block; the arguments are those of :func:`set_defaults`."""
     before = {name: getattr(DEFAULTS, name) for name in OPTIONS}
     set_defaults(**settings)
     try:
@@ -55,9 +55,9 @@ def use_defaults(**settings: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_references() -> Iterator[None]:
-    """Compute with reference versions within a ``with`` block, in all threads. Use it on devices
-    without a backend, or for comparisons. A reference version is a formula in the array library of
-    its arguments, in their element types.
+    """Compute with reference versions within a ``with`` block, in all threads. Use this on devices
+    without a backend, or for comparisons. A reference version computes a function's formula with
+    the array library of its arguments, in their element types.
     """
     before, DEFAULTS.references = DEFAULTS.references, True
     try:

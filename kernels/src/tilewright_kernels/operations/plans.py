@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """A call cannot be planned, or arrays do not fit a plan."""
+    """A call cannot be planned, or arrays do not match a plan."""
 
 
 class _Recording:
@@ -91,7 +91,7 @@ class Plan:
     """A prepared call of a library function; see :func:`plan`.
 
     Attributes:
-        result: the array, or the tuple of arrays, that :meth:`run` stores to.
+        result: the array, or the tuple of arrays, to which ``run`` stores the results.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Plan:
             arguments: other arrays of the same shapes, strides and element types, and all other
                 arguments as they were planned.
             out: memory for the results instead of the plan's; with ``arguments`` alone.
-            keywords: arguments by name.
+            keywords: keyword arguments of the function.
 
         Raises:
             PlanError: arguments do not fit the plan.
@@ -182,23 +182,24 @@ class Plan:
 
 
 def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywords: Any) -> Plan:
-    """Prepare a call of a function of the library, for programs that repeat it.
+    """Prepare a call of a library function, for programs that repeat the call many times.
 
         step = tk.plan(tk.rms_norm, x, weight, eps=1e-6)
         y = step.run()
 
-    The call is made once, without gradients. Its results and scratch memory stay allocated, so
-    that :meth:`Plan.run` allocates nothing and can be captured in a CUDA graph.
+    The function is called once, without gradients. The results and scratch memory of this call stay
+    allocated. ``step.run()`` therefore allocates nothing and can be captured in a CUDA graph.
 
     Args:
-        function: of the library, such as :func:`tilewright_kernels.rms_norm`.
-        arguments: of the function. :meth:`Plan.run` reads the arrays among them.
-        out: memory for the results.
-        keywords: arguments by name.
+        function: a function of the library, such as :func:`tilewright_kernels.rms_norm`.
+        arguments: the arguments of the function. ``run`` reads the arrays among them again in each
+            call.
+        out: the array for the result, or a tuple of arrays.
+        keywords: keyword arguments of the function.
 
     Raises:
-        PlanError: there is no array, the arrays are JAX arrays, or the function must copy an array
-            because its kernels do not support the strides.
+        PlanError: there is no array among the arguments, the arrays are JAX arrays, or the function
+            must copy an array because its kernels do not support the strides.
     """
     return Plan(function, arguments, keywords, out)
 

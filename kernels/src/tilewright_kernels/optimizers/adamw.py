@@ -257,18 +257,20 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Update parameters in place by AdamW, with one launch for all arrays of the same types.
+    """Update parameters in place by a step of AdamW, with one launch for all arrays of the same
+    types.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
         gradients: of the same shapes.
-        first: running means of gradients, of the same shapes: zeros before the first step.
-        second: running means of squared gradients, likewise.
+        first: running means of the gradients, of the same shapes; pass zeros before the first step.
+        second: running means of the squared gradients, of the same shapes; pass zeros before the
+            first step.
         step: the number of the step, from 1.
         lr: the learning rate.
         betas: the decay rates of the running means.
         eps: a number that is added to the square root of the second moment.
-        weight_decay: a step multiplies a parameter by 1 - lr * weight_decay.
+        weight_decay: each step multiplies a parameter by 1 - lr * weight_decay.
 
     Raises:
         ValueError: the lists have different lengths, an array is not in C order, or the step is

@@ -336,7 +336,8 @@ ADAMW_8BIT = Operation(
 
 
 def adamw_8bit_state(parameter: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the codes and scales of a parameter's two moments before the first step."""
+    """Return the initial state of a parameter: the 8-bit codes and the scales of its two
+    moments."""
     n = math.prod(parameter.shape)
     framework, found = framework_of(parameter), []
     for signed in (True, False):
@@ -357,20 +358,21 @@ def adamw_8bit(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Update parameters in place by AdamW with 8-bit moments, which have a scale for 256 elements.
+    """Update parameters in place by a step of AdamW with 8-bit moments (a scale for 256 elements).
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.
         gradients: of the same shapes.
-        states: of each parameter, as :func:`adamw_8bit_state` returns it before the first step.
+        states: the state of each parameter; before the first step, the result of
+            :func:`adamw_8bit_state`.
         step: the number of the step, from 1.
         lr: the learning rate.
         betas: the decay rates of the running means.
         eps: a number that is added to the square root of the second moment.
-        weight_decay: a step multiplies a parameter by 1 - lr * weight_decay.
+        weight_decay: each step multiplies a parameter by 1 - lr * weight_decay.
 
     Raises:
-        ValueError: as :func:`adamw` raises it.
+        ValueError: in the same cases as in :func:`adamw`.
 
     Source: Dettmers et al., "8-bit optimizers via block-wise quantization", 2022.
     """

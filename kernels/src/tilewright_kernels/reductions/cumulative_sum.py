@@ -133,8 +133,8 @@ def cumsum(x: Any, axis: int = -1, *, reverse: bool = False, out: Any = None) ->
         out: the array for the result.
 
     Returns:
-        An array of the shape of ``x`` and of its type, added up in float32 (float64: in float64);
-        of int64 for integers.
+        An array of the shape and type of ``x``, or of int64 for integers. Floats are added in
+        float32, and float64 in float64.
 
     Raises:
         ValueError: the axis is out of range.

@@ -290,8 +290,8 @@ def max(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``: NaN where an element is NaN. The gradient goes to the first
-        of the maxima.
+        An array of the type of ``x``. A result is NaN if one of its elements is NaN. If several
+        elements are equal to the maximum, the first one receives the gradient.
 
     Raises:
         ValueError: there are no elements, or an axis is out of range or named twice.
@@ -302,7 +302,7 @@ def max(
 def min(
     x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = False, out: Any = None
 ) -> Any:
-    """Return the minimum over axes; otherwise as :func:`max`."""
+    """Return the minimum over axes; the arguments and the result are as in :func:`max`."""
     return EXTREMUM(x, axes_of(axis, len(x.shape)), keepdims, False, out=out)
 
 
@@ -311,12 +311,12 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False, out: Any 
 
     Args:
         x: of floats or integers, of any shape and strides.
-        axis: the axis; None: flatten the array in C order.
+        axis: the axis. None: the array is flattened in C order.
         keepdims: whether the result keeps the reduced axis with extent 1.
         out: the array for the result.
 
     Returns:
-        An array of int64. The first NaN counts as the maximum.
+        An array of int64. If there is a NaN, the result is the position of the first NaN.
 
     Raises:
         ValueError: there are no elements, or the axis is out of range.
@@ -325,5 +325,5 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False, out: Any 
 
 
 def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False, out: Any = None) -> Any:
-    """Return the position of the first minimum along an axis; otherwise as :func:`argmax`."""
+    """Return the position of the first minimum along an axis; arguments as in :func:`argmax`."""
     return POSITION(x, axes_of(axis, len(x.shape)), keepdims, False, out=out)

@@ -125,16 +125,16 @@ def histogram(
     """Count elements in bins.
 
     Args:
-        x: of integers, which are the numbers of bins; or of float16, bfloat16 or float32. Of any
-            shape and strides.
+        x: an array of any shape and strides. Integers are numbers of bins. Floats may be float16,
+            bfloat16 or float32.
         n_bins: number of bins.
         minimum: the lower edge of the first bin, for floats.
         maximum: the upper edge of the last bin (inclusive), for floats.
         out: the array for the result.
 
     Returns:
-        Counts: a vector of int64. Elements outside all bins are not counted. Programs add counts of
-        integers atomically, so that the result is the same in each run.
+        The counts, a vector of int64. Elements outside all bins are not counted. Kernel instances
+        add their counts atomically. Since counts are integers, the result is the same in each run.
 
     Raises:
         TypeError: edges are missing for floats, or are given for integers.

@@ -155,7 +155,7 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
-    """Add up the rows of each segment.
+    """Add up the rows of each segment of consecutive rows.
 
     Args:
         x: of shape (rows, ...), of floats or integers.
@@ -165,8 +165,9 @@ def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
         out: the array for the result.
 
     Returns:
-        An array of shape (segments, ...) of the type of ``x``, added up in float32 in an order
-        that follows from the shapes; of int64 for integers. Empty segments are zero.
+        An array of shape (segments, ...) and the type of ``x``, or of int64 for integers. Floats
+        are added in float32, in an order that depends only on the shapes. The sum of an empty
+        segment is zero.
 
     Raises:
         ValueError: ``bounds`` is not a vector of at least one element.

@@ -165,9 +165,9 @@ def sum(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``, added up in float32 (float64: in float64); of int64 for
-        integers. The order of additions depends only on the shape, the strides and the kind of
-        device, so results have the same bits in each run.
+        An array of the type of ``x``, or of int64 for integers. Floats are added in float32, and
+        float64 in float64. The order of additions depends only on the shape, the strides and the
+        kind of device, so results have the same bits in each run.
 
     Raises:
         ValueError: an axis is out of range, or is named twice.
@@ -182,7 +182,7 @@ def mean(
     keepdims: bool = False,
     out: Any = None,
 ) -> Any:
-    """Average elements over axes.
+    """Compute the mean of the elements over axes.
 
     Args:
         x: of floats, of any shape and strides.
@@ -191,7 +191,8 @@ def mean(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``, as for :func:`sum`. The mean of no elements is NaN.
+        An array of the type of ``x``. Sums are computed as in :func:`sum`. The mean of no elements
+        is NaN.
 
     Raises:
         TypeError: ``x`` is of integers.

@@ -251,12 +251,13 @@ def var(
     Args:
         x: of floats, of any shape and strides.
         axis: an axis, a tuple of axes, or None for all axes.
-        correction: subtracted from the number of elements (1 is Bessel's correction).
+        correction: a number that is subtracted from the number of elements in the divisor; 1 is
+            Bessel's correction.
         keepdims: whether the result keeps the reduced axes with extent 1.
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``, computed in float32 (float64: in float64).
+        An array of the type of ``x``. The arithmetic is in float32, and for float64 in float64.
 
     Raises:
         TypeError: ``x`` is of integers.

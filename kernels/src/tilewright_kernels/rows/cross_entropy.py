@@ -379,23 +379,23 @@ def cross_entropy(
     reduction: str = "mean",
     out: Any = None,
 ) -> Any:
-    """Return the cross entropy of the softmax of each row and a target class.
+    """Return the cross entropy of the softmax of each row with respect to a target class.
 
     Args:
         logits: of shape (..., classes), of float16, bfloat16 or float32, of any strides.
         target: the class of each row, of int32 or int64. If it is not a class, the loss is NaN.
         ignore_index: the target of rows that the loss ignores. Their logits are not read.
         label_smoothing: the fraction of the target's weight that is distributed over all classes.
-        z_loss: the factor of the z-loss, the squared logarithm of the sum of exponentials, which is
-            added to the loss.
+        z_loss: the factor of the z-loss, which is added to the loss: the square of the logarithm of
+            a row's sum of exponentials.
         reduction: "mean" over the rows whose target is not ``ignore_index``, "sum", or "none".
         out: the array for the result.
 
     Returns:
-        An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
+        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, or the reduction is unknown.
+        ValueError: the shapes do not match, or the reduction is unknown.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """

@@ -109,21 +109,21 @@ def cross_entropy_shard(
 ) -> tuple[Any, Any]:
     """Return the contribution of a shard of the classes to the cross entropy.
 
-    The loss of a row is ``logaddexp`` of the first results of all shards, minus the sum of the
-    second results. If each device has a shard, reduce both over the devices.
+    The loss of a row is the ``logaddexp`` of the first results of all shards, minus the sum of
+    their second results. If each device has a shard, reduce both results over the devices.
 
     Args:
         logits: of shape (..., classes of the shard).
         target: the class of each row among all classes, of int32 or int64.
         first_class: the first class of the shard.
-        out: two arrays for the results.
+        out: a pair of arrays for the results.
 
     Returns:
-        The logarithm of the sum of exponentials of each row, and the logit of the target, or 0 if
-        another shard has the target: arrays of float32. Both have gradients.
+        A pair of float32 arrays: the logarithm of the sum of exponentials of each row, and the
+        logit of the row's target, or 0 if another shard contains the target. Both have gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Shoeybi et al., "Megatron-LM", 2019.
     """

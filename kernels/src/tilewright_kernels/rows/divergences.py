@@ -287,16 +287,16 @@ def kl_div(
     Args:
         x: logarithms of probabilities, of shape (..., classes), of float16, bfloat16 or float32.
         target: probabilities of the shape of ``x``.
-        log_target: whether ``target`` has logarithms of probabilities.
-        reduction: of the rows' divergences: ``"mean"`` (``"batchmean"`` of PyTorch), ``"sum"``,
-            or ``"none"``.
+        log_target: whether ``target`` contains logarithms of probabilities.
+        reduction: how the divergences of the rows are combined: ``"mean"`` (PyTorch calls it
+            ``"batchmean"``), ``"sum"``, or ``"none"``.
         out: the array for the result.
 
     Returns:
-        An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
+        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, or the reduction is unknown.
+        ValueError: the shapes do not match, or the reduction is unknown.
     """
     return KL_DIV(x, target, log_target, reduction, out=out)
 
@@ -304,22 +304,24 @@ def kl_div(
 def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out: Any = None) -> Any:
     """Return the generalized Jensen-Shannon divergence of two distributions.
 
-    It is ``beta KL(p, m) + (1 - beta) KL(q, m)``, where q is ``exp(x)``, p is ``exp(target)``,
-    and m is ``beta p + (1 - beta) q``.
+    The divergence is ``beta KL(p, m) + (1 - beta) KL(q, m)``, where q is ``exp(x)``, p is
+    ``exp(target)``, and m is ``beta p + (1 - beta) q``.
 
     Args:
         x: logarithms of the student's probabilities, of shape (..., classes), of float16, bfloat16
             or float32.
-        target: logarithms of the teacher's, of the shape of ``x``.
+        target: logarithms of the teacher's probabilities, of the shape of ``x``.
         beta: the weight of the teacher in the mean, between 0 and 1.
-        reduction: of the rows' divergences: ``"mean"``, ``"sum"`` or ``"none"``.
+        reduction: how the divergences of the rows are combined: ``"mean"``, ``"sum"`` or
+            ``"none"``.
         out: the array for the result.
 
     Returns:
-        An array of float32: a number, or one of each row where ``reduction`` is ``"none"``.
+        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: shapes do not fit, the reduction is unknown, or ``beta`` is not between 0 and 1.
+        ValueError: the shapes do not match, the reduction is unknown, or ``beta`` is not between 0
+            and 1.
 
     Source: Agarwal et al., "On-Policy Distillation of Language Models", 2024.
     """

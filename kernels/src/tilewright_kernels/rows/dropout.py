@@ -138,21 +138,22 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def dropout(x: Any, rate: float, seed: int, *, out: Any = None) -> Any:
-    """Set elements to zero with a probability, and scale the others.
+    """Set each element to zero with probability ``rate``, and divide the others by ``1 - rate``.
 
     Args:
         x: of any shape and strides, of float16, bfloat16 or float32.
-        rate: the probability, between 0 and 1.
-        seed: the seed of the mask: the same one yields the same mask. It is an integer of 32 bits.
+        rate: the probability that an element becomes zero, between 0 and 1.
+        seed: the seed of the mask, an integer of 32 bits. The same seed yields the same mask.
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``: ``x / (1 - rate)`` or 0. The mask depends only on
-        the seed and on the position of an element. On a GPU, the backward pass computes it again.
-        On a CPU, if a gradient is required, the forward pass stores it, with a byte per element.
+        An array of the shape and type of ``x``: each element is ``x / (1 - rate)`` or 0. Which
+        elements become zero (the mask) depends only on the seed and on the position of an element.
+        On a GPU, the backward pass computes the mask again. On a CPU, the forward pass stores the
+        mask if a gradient is required, with one byte per element.
 
     Raises:
-        ValueError: ``rate`` is no probability.
+        ValueError: ``rate`` is not between 0 and 1.
 
     Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
     """

@@ -198,17 +198,18 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
     """Return the rows of a table at the given indices.
 
     Args:
-        index: of any shape, of int32 or int64, from 0 to the last row of the table.
+        index: of any shape, of int32 or int64: numbers of rows of the table.
         table: of shape (rows, columns), of float16, bfloat16 or float32.
         padding_index: the row whose gradient is zero.
         out: the array for the result.
 
     Returns:
-        An array of shape (*index.shape, columns) and of the table's type. The gradient is the sum
-        of the cotangents of each row's tokens in their order, in float32, with the same bits in
-        every run. On GPUs, the tokens are sorted by counting the smaller ones for each. This takes
-        time proportional to the square of their number, but less than the sums for up to about
-        20,000 tokens. On CPUs, one pass links the tokens of each row.
+        An array of shape (*index.shape, columns) and of the table's type. The gradient of a row of
+        the table is the sum of the gradients of all indices that name it, added in their order, in
+        float32, with the same bits in every run. To find these indices, GPUs sort them by counting
+        for each index how many come before it. This takes time proportional to the square of the
+        number of indices, but less than the sums for up to about 20,000 indices. CPUs build a
+        linked list for each row in one pass.
 
     Raises:
         ValueError: the table is not a matrix.

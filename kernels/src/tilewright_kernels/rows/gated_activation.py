@@ -89,7 +89,7 @@ def gated_shapes(make: Any, gate: Any, up: Any) -> tuple[Any, ...]:
     """Return the result's shape.
 
     Raises:
-        ValueError: the operands differ in shape.
+        ValueError: ``gate`` and ``up`` have different shapes.
     """
     if tuple(gate.shape) != tuple(up.shape):
         raise ValueError(

@@ -60,20 +60,20 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def geglu(gate: Any, up: Any, *, approximate: str = "tanh", out: Any = None) -> Any:
-    """Multiply the Gaussian error linear unit of the gate by another array.
+    """Multiply ``up`` by the Gaussian error linear unit (GELU) of the gate.
 
     Args:
-        gate: of any shape, of float16, bfloat16 or float32. Rows need not be contiguous to each
-            other: gate and up may be the halves of one matrix.
+        gate: of any shape, of float16, bfloat16 or float32. Only the elements of a row must be
+            contiguous, so ``gate`` and ``up`` may be the two halves of one matrix.
         up: of the shape of ``gate``.
-        approximate: ``"tanh"``, or ``"none"`` for the error function.
+        approximate: ``"tanh"`` for the approximation by tanh, ``"none"`` for the exact function.
         out: the contiguous array for the result.
 
     Returns:
         An array of the shape and type of ``gate``. Arithmetic is in float32.
 
     Raises:
-        ValueError: the operands differ in shape, or ``approximate`` is neither.
+        ValueError: ``gate`` and ``up`` have different shapes, or ``approximate`` has another value.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020.
     """

@@ -390,21 +390,21 @@ def group_norm(
     eps: float = 1e-5,
     out: Any = None,
 ) -> Any:
-    """Subtract the mean of each group of channels, and divide by its standard deviation.
+    """Normalize each group of channels to mean 0 and variance 1, and apply weight and bias.
 
     Args:
         x: of shape (images, channels, ...), of float16, bfloat16 or float32.
         groups: the number of groups of neighbouring channels.
         weight: of shape (channels,), or None.
-        bias: of shape (channels,), or None, and of the weight's type.
-        eps: added to the variance.
+        bias: of shape (channels,) and the type of the weight, or None.
+        eps: a number that is added to the variance.
         out: the array for the result.
 
     Returns:
         An array of the shape and type of ``x``. Arithmetic is in float32.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Wu and He, "Group Normalization", 2018.
     """

@@ -111,7 +111,7 @@ def l2_norm(x: Any, *, eps: float = 1e-6, out: Any = None) -> Any:
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
-        eps: added to the sum of squares.
+        eps: a number that is added to the sum of squares.
         out: the contiguous array for the result.
 
     Returns:

@@ -190,21 +190,21 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None
 ) -> Any:
-    """Subtract the mean of each row, divide by its standard deviation; apply weight and bias.
+    """Normalize each row to mean 0 and variance 1, and apply weight and bias.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         weight: of shape (columns,), or None.
         bias: of shape (columns,), or None.
-        eps: added to the variance.
+        eps: a number that is added to the variance.
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32. The variance is that of
-        the centred row.
+        An array of the shape and type of ``x``. Arithmetic is in float32. The variance is computed
+        from the row after its mean is subtracted.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """

@@ -161,17 +161,17 @@ def rms_norm_quantized(
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         weight: of shape (columns,), or None.
         dtype: ``"float8_e4m3fn"`` or ``"int8"``.
-        eps: added to the mean of squares.
+        eps: a number that is added to the mean of squares.
         offset: a number that is added to the weight; Gemma uses 1.
-        out: two arrays for the results.
+        out: a pair of arrays for the results.
 
     Returns:
-        The quantized elements, and the scale of each row in float32, by which they are
-        multiplied: a row's largest element becomes the type's largest number. There is no
-        gradient.
+        A pair: the quantized elements, and the scale of each row in float32. The value of an
+        element is the element times its scale. The scales map the largest magnitude of each row to
+        the largest number of the type. There is no gradient.
 
     Raises:
-        ValueError: shapes do not fit, or the type is not supported.
+        ValueError: the shapes do not match, or the type is not supported.
     """
     found: tuple[Any, Any] = RMS_NORM_QUANTIZED(x, weight, dtype, eps, offset, out=out)
     return found

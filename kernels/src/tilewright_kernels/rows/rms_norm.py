@@ -280,17 +280,17 @@ def rms_norm(
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         weight: of shape (columns,), or None.
-        eps: added to the mean of squares.
+        eps: a number that is added to the mean of squares.
         offset: a number that is added to the weight; Gemma uses 1.
-        round_normalized: whether to round the normalized row to the type of x before it is
-            multiplied by the weight, as Llama and Qwen do. Otherwise all arithmetic is in float32.
+        round_normalized: whether to round the normalized row to the type of ``x`` before it is
+            multiplied by the weight, as Llama and Qwen do. Otherwise, all arithmetic is in float32.
         out: the contiguous array for the result.
 
     Returns:
         An array of the shape and type of ``x``. Sums are in float32.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
@@ -313,16 +313,16 @@ def add_rms_norm(
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         residual: of the shape of ``x``.
         weight: of shape (columns,), or None.
-        eps: added to the mean of squares.
+        eps: a number that is added to the mean of squares.
         offset: a number that is added to the weight; Gemma uses 1.
         round_normalized: as in :func:`rms_norm`.
-        out: two contiguous arrays for the results.
+        out: a pair of contiguous arrays for the results.
 
     Returns:
-        The norm of the sum, and the sum, both of the shape and type of ``x``. The norm uses the sum
-        before rounding.
+        A pair: the norm of the sum, and the sum itself, both of the shape and type of ``x``. The
+        norm is computed from the sum before it is rounded.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
     """
     return ADD_RMS_NORM(x, residual, weight, eps, offset, round_normalized, out=out)

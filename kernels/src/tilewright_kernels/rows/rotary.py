@@ -185,24 +185,24 @@ def rotary(
     """Rotate pairs of elements of each head by the angles of its row.
 
     Args:
-        x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of
-            float16, bfloat16 or float32, of any strides: transpose those of (batch, heads, rows,
-            width).
-        cos: cosines of shape (rows, half) or (batch, rows, half); pairs are the first
-            ``2 * half`` elements of a head, and the rest is copied.
+        x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of float16,
+            bfloat16 or float32, of any strides. If yours have the shape (batch, heads, rows,
+            width), pass a transposed view.
+        cos: cosines of shape (rows, half) or (batch, rows, half). The first ``2 * half`` elements
+            of a head are rotated in pairs, and the others are copied.
         sin: sines of the shape of ``cos``.
-        interleaved: whether neighbours are a pair (GPT-J), not elements of the first and the
-            second half (GPT-NeoX, Llama).
-        inverse: rotate back.
+        interleaved: whether a pair consists of two neighbours (GPT-J), not of one element from each
+            half (GPT-NeoX, Llama).
+        inverse: whether to rotate by the negative angles.
         out: the array for the result. The stride of its last axis is 1; its other strides are
             arbitrary. It may be ``x``.
 
     Returns:
-        An array of the shape and type of ``x``. Its gradient is the inverse rotation of the
-        cotangent; ``cos`` and ``sin`` have none.
+        An array of the shape and type of ``x``. The gradient of ``x`` is the inverse rotation of
+        the result's gradient. ``cos`` and ``sin`` have no gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """

@@ -215,15 +215,15 @@ def _log_softmax_gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def softmax(x: Any, *, out: Any = None) -> Any:
-    """Exponentiate the elements of each row, and divide them by their sum.
+    """Compute the softmax of each row: its exponentials divided by their sum.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32. Rows of more than
-        32,768 columns are read twice.
+        An array of the shape and type of ``x``. Arithmetic is in float32. Rows of more than 32,768
+        columns are read twice from memory.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -231,7 +231,7 @@ def softmax(x: Any, *, out: Any = None) -> Any:
 
 
 def log_softmax(x: Any, *, out: Any = None) -> Any:
-    """Subtract from each row the logarithm of its sum of exponentials.
+    """Compute the logarithm of the softmax of each row.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.

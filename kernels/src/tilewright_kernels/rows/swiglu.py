@@ -46,11 +46,11 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
-    """Multiply the sigmoid linear unit of the gate by another array.
+    """Multiply ``up`` by the sigmoid linear unit (SiLU) of the gate.
 
     Args:
-        gate: of any shape, of float16, bfloat16 or float32. Rows need not be contiguous to each
-            other: gate and up may be the halves of one matrix.
+        gate: of any shape, of float16, bfloat16 or float32. Only the elements of a row must be
+            contiguous, so ``gate`` and ``up`` may be the two halves of one matrix.
         up: of the shape of ``gate``.
         out: the contiguous array for the result.
 
@@ -58,7 +58,7 @@ def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
         An array of the shape and type of ``gate``. Arithmetic is in float32.
 
     Raises:
-        ValueError: the operands differ in shape.
+        ValueError: ``gate`` and ``up`` have different shapes.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020.
     """

@@ -93,18 +93,20 @@ MULTINOMIAL = Operation("multinomial", ("index",), _shapes, _launch, reference=_
 
 
 def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any = None) -> Any:
-    """Draw positions of each row with the probabilities of its elements, with replacement.
+    """Draw positions in each row with the probabilities of its elements, with replacement.
 
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32; rows need
             not sum to 1.
-        n_samples: draws of each row.
-        seed: the seed of Philox, whose counter is the number of the draw. Equal seeds give equal
-            draws on every device, up to rounding of the sums.
+        n_samples: how many positions to draw in each row.
+        seed: the seed of the random number generator Philox, whose counter is the number of the
+            draw. Equal seeds give equal draws on every device, except where the rounding of sums of
+            probabilities differs.
         out: the array for the result, in C order.
 
     Returns:
-        An array of int64 of shape (..., n_samples). Elements of probability 0 are not drawn.
+        An array of int64 and shape (..., n_samples): the positions. Elements of probability 0 are
+        not drawn.
 
     Raises:
         ValueError: rows have no elements, or ``n_samples`` is negative.

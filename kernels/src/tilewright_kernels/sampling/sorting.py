@@ -156,7 +156,7 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
         descending: whether the largest come first.
 
     Returns:
-        An array of the shape and type of ``x``. NaN is above every number.
+        An array of the shape and type of ``x``. NaN counts as larger than every number.
 
     Raises:
         TypeError: elements have more than 32 bits.
@@ -173,7 +173,7 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
     """Return the positions of the elements in sorted order: an array of int64.
 
     Among equal elements, the one with the lower position comes first, also in descending order.
-    Otherwise as :func:`sort`.
+    Arguments and exceptions are those of :func:`sort`.
     """
     check_keys("argsort", x)
     return moved_back(ARGSORT(moved_last(x, axis), descending), axis)
@@ -185,14 +185,14 @@ def sort_by_key(
     """Sort keys along an axis, and reorder values in the same way.
 
     Args:
-        keys: as of :func:`sort`.
+        keys: of float16, bfloat16, float32, or integers of at most 32 bits; of any strides.
         values: of the shape of ``keys`` and of any type.
         axis: the axis.
         descending: whether the largest keys come first.
 
     Returns:
-        The sorted keys, and the values in the same order. Values of equal keys keep their order.
-        Both have gradients.
+        A pair: the sorted keys, and the values in the same order. Values of equal keys keep their
+        order. Keys and values have gradients.
 
     Raises:
         TypeError: keys have more than 32 bits.

@@ -96,19 +96,20 @@ def topk(
 
     Args:
         x: of float16, bfloat16, float32, or integers of at most 32 bits; of any strides.
-        k: how many.
+        k: how many elements to return.
         axis: the axis.
         largest: whether to return the largest elements; otherwise the smallest.
         payload: None, or an array of the shape of ``x`` and of any type.
 
     Returns:
         The elements, their positions (int64), and, if ``payload`` is given, its elements at these
-        positions. Among equal elements, the one with the lower position comes first. NaN is above
-        every number. Elements and payload have gradients.
+        positions. Among equal elements, the one with the lower position comes first. NaN counts as
+        larger than every number. ``x`` and ``payload`` have gradients.
 
     Raises:
         TypeError: elements have more than 32 bits.
-        ValueError: k is negative or above the axis' extent; or shapes differ.
+        ValueError: k is negative or larger than the extent of the axis, or the shapes of ``x`` and
+            ``payload`` differ.
     """
     check_keys("topk", x)
     moved = moved_last(x, axis)

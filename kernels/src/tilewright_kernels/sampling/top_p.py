@@ -106,9 +106,10 @@ def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
         out: the array for the result, in C order.
 
     Returns:
-        An array of the shape and type of ``probabilities``: zero for the other elements, and
-        rows that sum to 1. It keeps all elements that are as probable as the last required one.
-        Rows need not sum to 1 before. There is no gradient.
+        An array of the shape and type of ``probabilities``. Elements that are not kept become zero,
+        and the others are scaled so that each row sums to 1. The rows of ``probabilities`` need not
+        sum to 1. If several elements are as probable as the last one that is needed, all of them
+        are kept. There is no gradient.
 
     Raises:
         ValueError: p is not between 0 and 1.

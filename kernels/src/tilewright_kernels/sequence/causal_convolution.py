@@ -381,11 +381,13 @@ def causal_conv1d(
         x: of shape (batch, channels, length) and any strides, of float16, bfloat16 or float32.
         weight: of shape (channels, width).
         bias: of shape (channels,), or None.
-        state: the width - 1 steps before the first one, of shape (batch, channels, width - 1);
-            zeros if None. A step of a decoder is a call with the length 1; its next state is the
-            last width - 1 steps of the state and ``x`` together.
-        seq_idx: the sequence of each step, of shape (batch, length) and integers: taps of steps of
-            another sequence are zero. The state is that of the first step's sequence.
+        state: the width - 1 steps before the first step of ``x``, of shape (batch, channels, width
+            - 1); zeros if None. To compute one step of a decoder, call the function with an ``x``
+            of length 1. The next state is then the last width - 1 steps of the state and ``x``
+            together.
+        seq_idx: the number of the sequence of each step, of shape (batch, length) and an integer
+            type. Steps of other sequences count as zero. ``state`` belongs to the sequence of the
+            first step.
         activation: None, or ``"silu"``.
         out: the array for the result.
 
@@ -393,7 +395,7 @@ def causal_conv1d(
         An array of the shape and type of ``x``, computed in float32. All arrays have gradients.
 
     Raises:
-        ValueError: shapes do not fit, or the activation is another one.
+        ValueError: the shapes do not match, or the activation is not supported.
 
     Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023.
     """

@@ -152,7 +152,7 @@ def ssd_step(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     out: Any = None,
 ) -> tuple[Any, Any]:
-    """Compute one row of :func:`ssd`, and the states after it.
+    """Compute one step of :func:`ssd`, and the states after it.
 
     Args:
         state: of shape (batch, heads, head_dim, state_dim).
@@ -160,14 +160,15 @@ def ssd_step(
         dt: of shape (batch, heads).
         A, D, dt_bias, dt_softplus, dt_limit: as in :func:`ssd`.
         B, C: of shape (batch, groups, state_dim).
-        out: two arrays for the results. The second one may be ``state``, which changes in place.
+        out: a pair of arrays for the results. If the second one is ``state``, the states are
+            updated in place.
 
     Returns:
-        A pair of the row, of the shape and type of ``x``, and the states, of those of ``state``.
-        There are no gradients.
+        A pair: the output of the step, of the shape and type of ``x``, and the new states, of the
+        shape and type of ``state``. There are no gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
     """
     if len(state.shape) != 4 or len(B.shape) != 3 or B.shape[1] == 0:
         raise ValueError(
@@ -203,7 +204,7 @@ def gated_delta_rule_step(
     use_qk_l2norm: bool = False,
     out: Any = None,
 ) -> tuple[Any, Any]:
-    """Compute one row of :func:`gated_delta_rule`, and the states after it.
+    """Compute one step of :func:`gated_delta_rule`, and the states after it.
 
     Args:
         state: of shape (batch, heads, key_dim, value_dim).
@@ -211,14 +212,15 @@ def gated_delta_rule_step(
         v: of shape (batch, heads, value_dim).
         g, beta: of shape (batch, heads).
         scale, use_qk_l2norm: as in :func:`gated_delta_rule`.
-        out: two arrays for the results. The second one may be ``state``, which changes in place.
+        out: a pair of arrays for the results. If the second one is ``state``, the states are
+            updated in place.
 
     Returns:
-        A pair of the row, of the shape and type of ``v``, and the states, of those of ``state``.
-        There are no gradients.
+        A pair: the output of the step, of the shape and type of ``v``, and the new states, of the
+        shape and type of ``state``. There are no gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
     """
     if len(state.shape) != 4 or len(k.shape) != 3 or k.shape[1] == 0:
         raise ValueError(

@@ -223,34 +223,36 @@ def gated_delta_rule(
 ) -> Any:
     """Compute the gated delta rule: states decay, and each step replaces the value at its key.
 
-    ``S = exp(g[t]) S[t - 1]``, ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``, and the rows are
-    ``scale S[t]' q[t]``.
+    For each step t, ``S = exp(g[t]) S[t - 1]`` and ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``.
+    The row of the result is ``scale S[t]' q[t]``.
 
     Args:
         q, k: queries and keys, of shape (batch, length, key_heads, key_dim), of float16, bfloat16
             or float32.
-        v: values, of shape (batch, length, heads, value_dim) and that type, with ``heads`` a
+        v: values, of shape (batch, length, heads, value_dim) and the type of ``q``. ``heads`` is a
             multiple of ``key_heads``.
-        g: logarithms of decays, of shape (batch, length, heads).
-        beta: the fraction of a value that is written, of shape (batch, length, heads).
-        scale: the factor of the rows; ``key_dim ** -0.5`` if None.
-        initial_state: of shape (batch, heads, key_dim, value_dim); zeros if None.
-        cu_seqlens: bounds of packed sequences, of shape (sequences + 1,) and integers from 0 to
-            ``length``; ``batch`` is 1 then, and states are those of sequences.
-        seq_idx: the sequence of each step, of shape (batch, length) and integers: where it changes,
-            the state is zero before the step. The initial state is that of the first sequence of a
-            row, and the last state that of its last one.
-        output_final_state: whether to return the last states, too.
+        g: logarithms of the decay factors, of shape (batch, length, heads).
+        beta: which fraction of a value is written to the state, of shape (batch, length, heads).
+        scale: the factor of the result; ``key_dim ** -0.5`` if None.
+        initial_state: the state before the first step, of shape (batch, heads, key_dim, value_dim);
+            zeros if None.
+        cu_seqlens: the bounds of packed sequences, integers from 0 to ``length`` of shape
+            (sequences + 1,). ``batch`` must then be 1, and states have an axis of sequences in
+            place of the batch.
+        seq_idx: the number of the sequence of each step, of shape (batch, length) and an integer
+            type. Where it changes, the state is set to zero before the step. The initial state
+            belongs to the first sequence of a row, and the last state to its last sequence.
+        output_final_state: whether to also return the last states.
         use_qk_l2norm: whether to divide queries and keys by their Euclidean norms first.
-        out: the array for the rows, or two of them with final states.
+        out: the array for the result; a pair of arrays if the last states are returned, too.
 
     Returns:
-        The rows, of the shape and type of ``v``; with ``output_final_state`` a pair of these and
-        the last states, of float32 or the type of ``initial_state``. Sums and states are in
-        float32; all arrays of floats have gradients.
+        The result, of the shape and type of ``v``. With ``output_final_state``, a pair of the
+        result and the last states, of float32 or the type of ``initial_state``. Sums and states are
+        computed in float32. All arrays of floats have gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule",
     2024.

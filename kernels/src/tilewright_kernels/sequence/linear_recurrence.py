@@ -200,12 +200,12 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
         out: the array for the result.
 
     Returns:
-        The states, of the shape and type of ``x``, computed in float32; pass the last one as
-        ``initial`` to continue the sequence. All arguments have gradients, by the recurrence in
-        reverse direction.
+        The states, of the shape and type of ``x``, computed in float32. Pass the last state as
+        ``initial`` of another call to continue the sequence. All arguments have gradients, which
+        the recurrence in reverse direction computes.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Martin and Cundy, "Parallelizing linear recurrent neural nets over sequence length",
     2018.

@@ -205,35 +205,38 @@ def ssd(
     return_final_states: bool = False,
     out: Any = None,
 ) -> Any:
-    """Scan states ``S[t] = exp(dt[t] A) S[t - 1] + dt[t] x[t] B[t]'`` of which ``y = S C + D x``.
+    """Compute ``y = S C + D x`` of states ``S[t] = exp(dt[t] A) S[t - 1] + dt[t] x[t] B[t]'``.
 
     Args:
         x: of shape (batch, length, heads, head_dim), of float16, bfloat16 or float32.
-        dt: steps, of shape (batch, length, heads).
-        A: rates, of shape (heads,); negative where states decay.
-        B, C: of shape (batch, length, groups, state_dim) and the type of ``x``; a group is that of
-            ``heads / groups`` heads.
+        dt: step sizes, of shape (batch, length, heads).
+        A: the rates of the states, of shape (heads,); negative rates make states decay.
+        B, C: of shape (batch, length, groups, state_dim) and the type of ``x``; each group is
+            shared by ``heads / groups`` heads.
         D: the factor of the skip connection, of shape (heads,) or (heads, head_dim); none if None.
-        z: a gate of the shape of ``x``: the result is multiplied by its sigmoid linear unit.
-        dt_bias: added to the steps, of shape (heads,).
-        initial_states: of shape (batch, heads, head_dim, state_dim); zeros if None.
-        cu_seqlens: bounds of packed sequences, of shape (sequences + 1,) and integers from 0 to
-            ``length``; ``batch`` is 1 then, and states are those of sequences.
-        seq_idx: the sequence of each step, of shape (batch, length) and integers: where it changes,
-            the state is zero before the step. The initial state is that of the first sequence of a
-            row, and the last state that of its last one.
+        z: a gate of the shape of ``x``: the result is multiplied by the sigmoid linear unit (SiLU)
+            of ``z``.
+        dt_bias: a bias that is added to the step sizes, of shape (heads,).
+        initial_states: the states before the first step, of shape (batch, heads, head_dim,
+            state_dim); zeros if None.
+        cu_seqlens: the bounds of packed sequences, integers from 0 to ``length`` of shape
+            (sequences + 1,). ``batch`` must then be 1, and states have an axis of sequences in
+            place of the batch.
+        seq_idx: the number of the sequence of each step, of shape (batch, length) and an integer
+            type. Where it changes, the state is set to zero before the step. The initial state
+            belongs to the first sequence of a row, and the last state to its last sequence.
         dt_softplus: whether to apply softplus to ``dt``.
-        dt_limit: the smallest and the largest step.
-        return_final_states: whether to return the last states, too.
-        out: the array for the rows, or two of them with final states.
+        dt_limit: the smallest and the largest step size, to which step sizes are clamped.
+        return_final_states: whether to also return the last states.
+        out: the array for the result; a pair of arrays if the last states are returned, too.
 
     Returns:
-        The rows, of the shape and type of ``x``; with ``return_final_states`` a pair of these and
-        the last states, of float32 or the type of ``initial_states``. Sums and states are in
-        float32; all arrays of floats have gradients.
+        The result, of the shape and type of ``x``. With ``return_final_states``, a pair of the
+        result and the last states, of float32 or the type of ``initial_states``. Sums and states
+        are computed in float32. All arrays of floats have gradients.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Source: Dao and Gu, "Transformers are SSMs", 2024.
     """

@@ -11,7 +11,7 @@ from tilewright_kernels.linear.epilogue import Epilogue
 
 @tw.jit
 def row_scale(x, rows, columns, M, N, scale_ptr):
-    """Multiply each row by its scale: an epilogue with one array of shape (M,)."""
+    """Multiply each row by its scale; an epilogue whose array is the scales, of shape (M,)."""
     scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
     return x * scale.to(x.dtype)[:, None]
 
@@ -20,15 +20,15 @@ def row_scale(x, rows, columns, M, N, scale_ptr):
 def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
     """Return the epilogue that normalizes each group of columns of a row, such as a head.
 
-    Its array is the weight, of shape (columns,). Groups are divided by their root mean square and
-    multiplied by the weight; all arithmetic is in the accumulator's type.
+    The array of the epilogue is the weight, of shape (columns,). Each group is divided by its root
+    mean square and multiplied by the weight. All arithmetic is in the accumulator's type.
 
     Args:
-        columns: of a group: a power of two up to 256, of which N is a multiple.
-        eps: added to the mean of squares.
+        columns: the number of columns of a group: a power of two up to 256 that divides N.
+        eps: a number that is added to the mean of squares.
 
     Raises:
-        ValueError: no block has so many columns.
+        ValueError: a group or head has more columns than a tile can have.
     """
     group, small = tl.constexpr(columns), tl.constexpr(eps)
 
@@ -46,17 +46,19 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
 def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> Epilogue:
     """Return the epilogue that rotates the heads in the first columns of a result.
 
-    Its arrays are cosines and sines of shape (positions, width / 2), and, where positions are not
-    the rows' indices, the position of each row, of int32 and shape (M,). The last columns, such as
-    the values of a projection to queries, keys and values, stay as they are.
+    The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
+    position of a row is not its index, pass the positions of all rows as a third array, of int32
+    and shape (M,). The columns after the first ``columns``, such as the values of a projection to
+    queries, keys and values, do not change.
 
     Args:
-        width: columns of a head: a power of two up to 256.
-        columns: that are rotated: a multiple of ``width``.
-        interleaved: whether pairs are neighbours, not elements of the two halves of a head.
+        width: the number of columns of a head: a power of two up to 256.
+        columns: the number of columns that are rotated: a multiple of ``width``.
+        interleaved: whether a pair consists of two neighbours (GPT-J), not of one element from each
+            half of a head (GPT-NeoX, Llama).
 
     Raises:
-        ValueError: no block has so many columns.
+        ValueError: a group or head has more columns than a tile can have.
     """
     half, end = tl.constexpr(width // 2), tl.constexpr(columns)
     head, is_interleaved = tl.constexpr(width), tl.constexpr(interleaved)

@@ -167,28 +167,30 @@ def matmul_quantized(
     invariant: bool | None = None,
     out: Any = None,
 ) -> tuple[Any, Any]:
-    """Compute ``activation(a @ b + bias)``, and quantize it before it is stored.
+    """Compute ``activation(a @ b + bias)``, and quantize the result before it is stored.
 
     Args:
         a: of shape (..., K), of at least two axes; see :func:`.matmul`.
         b: of shape (K, N).
         bias: of shape (N,), or None.
-        scale: of the whole result: one number in float32; None for scales of blocks.
-        activation: a function of ``tilewright.jit`` of a tile in float32, or None.
-        block: columns of a row that share a scale: a power of two up to 256.
+        scale: one number in float32, the scale of the whole result; None for a scale of each block.
+        activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
+        block: how many consecutive columns of a row share a scale: a power of two up to 256.
         dtype: ``"float8_e4m3fn"``, ``"float8_e5m2"`` or ``"int8"``.
         precision: see :func:`.matmul`.
         invariant: see :func:`.matmul`.
-        out: the arrays for the elements and the scales; with ``scale``, for the elements alone.
+        out: a pair of arrays for the elements and the scales; with ``scale``, only an array for the
+            elements.
 
     Returns:
-        The quantized elements, of shape (..., N), and scales in float32 of shape
-        (..., N / block, rounded up), or ``scale``: an element times its scale is the value. The
-        largest magnitude of a block is mapped to the largest number of the type; with ``scale``,
-        elements beyond the range become its ends. There is no gradient.
+        A pair: the quantized elements, of shape (..., N), and their scales in float32, of shape
+        (..., N / block) with N / block rounded up, or ``scale`` if it is given. The value of an
+        element is the element times its scale. The scales map the largest magnitude of each block
+        to the largest number of the type. With ``scale``, elements beyond the range of the type
+        become the ends of the range. There is no gradient.
 
     Raises:
-        ValueError: shapes do not fit, or the type or block is not supported.
+        ValueError: the shapes do not match, or the type or block is not supported.
     """
     check_shapes(a, b, bias, None)
     if b.ndim != 2:

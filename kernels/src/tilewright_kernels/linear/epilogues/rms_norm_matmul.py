@@ -99,12 +99,13 @@ def rms_norm_matmul(
 ) -> Any:
     """Multiply the RMS-normalized rows by a matrix, without storing the normalized rows.
 
-    The factor of each row is computed first, and multiplies the accumulator in float32.
+    A first kernel computes the factor of each row. The epilogue of the matmul multiplies the
+    accumulator by it, in float32.
 
     Args:
         x: of shape (..., K), of at least two axes, of float16, bfloat16 or float32.
         w: of shape (K, N). Multiply its rows by the weight of the norm beforehand.
-        eps: added to the mean of squares.
+        eps: a number that is added to the mean of squares.
         invariant: see :func:`.matmul`.
         out: the array for the result.
 
@@ -112,7 +113,7 @@ def rms_norm_matmul(
         An array of shape (..., N), of the type of ``x``.
 
     Raises:
-        ValueError: shapes do not fit.
+        ValueError: the shapes do not match.
 
     Gradients: those of the matmul and its epilogue, and a derived one of the factors.
     """

@@ -14,12 +14,13 @@ _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 def pack_weights(q: Any, bits: int) -> Any:
     """Pack unsigned integers of shape (N, K) to int32 words of shape (K / run, N, run * bits / 32).
 
-    A run is the largest power of two that divides K, 128 at most: a block of the runs of all rows
-    lies together in memory. Each word holds consecutive elements of a row: those at even places in
-    its lower 16 bits, the first one lowest, and those at odd places in the upper 16 bits.
+    K is divided into runs. The length of a run is the largest power of two that divides K, but at
+    most 128. The same run of all rows is contiguous in memory. Each word holds consecutive elements
+    of a row: elements 0, 2, 4 … in its lower 16 bits, the first one lowest, and elements 1, 3, 5 …
+    in its upper 16 bits.
 
     Raises:
-        ValueError: a row is not a multiple of a word, or ``bits`` is not 2, 4 or 8.
+        ValueError: a row does not fill a whole number of words, or ``bits`` is not 2, 4 or 8.
     """
     per_word = _per_word(bits)
     n, k = q.shape
@@ -49,18 +50,18 @@ def columns_of(words: Any, bits: int) -> int:
 def weights_from_gptq(
     qweight: Any, qzeros: Any, scales: Any, *, bits: int = 4, zero_offset: int = 1
 ) -> tuple[Any, Any, Any]:
-    """Convert weights of GPTQ without a permutation of K.
+    """Convert weights of GPTQ whose rows are not permuted along K (``desc_act=False``).
 
     Args:
-        qweight: int32 of shape (K * bits / 32, N), with consecutive K in a word.
-        qzeros: int32 of shape (groups, N * bits / 32), with consecutive N in a word.
+        qweight: int32 of shape (K * bits / 32, N): a word holds consecutive elements along K.
+        qzeros: int32 of shape (groups, N * bits / 32): a word holds consecutive elements along N.
         scales: of shape (groups, N).
         bits: 2, 4 or 8.
-        zero_offset: a number that is added to the zeros; the first version of the format stores
-            zeros minus 1.
+        zero_offset: a number that is added to the zeros. The first version of the format stores
+            each zero minus 1.
 
     Returns:
-        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+        Words, scales and zeros, as :func:`.quantized_matmul` expects them.
     """
     xp = array_api_compat.array_namespace(qweight)
     in_order = [bits * place for place in range(_per_word(bits))]
@@ -78,7 +79,7 @@ def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, 
         scales: of shape (groups, N).
 
     Returns:
-        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+        Words, scales and zeros, as :func:`.quantized_matmul` expects them.
     """
     xp = array_api_compat.array_namespace(qweight)
 
@@ -99,14 +100,14 @@ def weights_from_hqq(
     """Convert 4-bit weights of HQQ that are grouped along K (``axis=1``).
 
     Args:
-        qweight: uint8 of shape (N * groups / 2, K / groups): the higher bits are the first half of
-            the groups of all rows, the lower bits the second half.
-        scale: of N * groups elements.
-        zero: of N * groups elements, in the type of the scales.
+        qweight: uint8 of shape (N * groups / 2, K / groups). The upper 4 bits of the bytes are the
+            first half of all groups, the lower 4 bits the second half.
+        scale: an array of N * groups elements.
+        zero: an array of N * groups elements, of the type of the scales.
         shape: (N, K).
 
     Returns:
-        Words, scales and zeros as :func:`.quantized_matmul` takes them.
+        Words, scales and zeros, as :func:`.quantized_matmul` expects them.
     """
     xp = array_api_compat.array_namespace(qweight)
     wide = xp.astype(qweight, xp.int32)
