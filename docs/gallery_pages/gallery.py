@@ -26,9 +26,10 @@ TITLES = {
 }
 INTRODUCTION = """# Gallery
 
-Ten kernels from images and science, with what they compute. Each is a program in `examples/gallery`
-of the repository, with a formula in NumPy that its results are tested against. The pictures were
-computed by these kernels, on the CPU, when this page was built.
+This page shows ten kernels from image processing and science, and the pictures that they compute.
+Each one is a Python file in `examples/gallery` of the repository, which also contains a formula in
+NumPy with which the results are compared. These kernels computed the pictures on a CPU when this
+page was built.
 """
 
 

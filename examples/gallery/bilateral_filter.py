@@ -1,6 +1,7 @@
-"""A bilateral filter: smooths noise and keeps edges.
+"""A bilateral filter: it smooths noise and keeps edges.
 
-Each pixel becomes a mean of its neighbors, weighted by distance and by difference of brightness.
+Each pixel becomes a weighted mean of the pixels around it. The weight of a pixel decreases with its
+distance and with its difference in brightness.
 """
 
 from __future__ import annotations

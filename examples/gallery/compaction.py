@@ -1,7 +1,8 @@
 """Prefix compaction: keep the elements of an array that satisfy a condition, in their order.
 
-Each program counts its own; a running sum of the counts says where its elements go; a running sum
-within the tile says where each of them goes.
+In a first kernel, each instance counts the elements of its block that satisfy the condition. A
+running sum of these counts says where the elements of each block begin in the result. In a second
+kernel, a running sum within the tile says where each element of the block goes.
 """
 
 from __future__ import annotations

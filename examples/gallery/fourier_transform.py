@@ -1,8 +1,9 @@
 """A Fourier transform of 4096 points, by matmuls (four-step algorithm).
 
-A transform of N = 64 x 64 points is 64 transforms of 64 points along columns, a multiplication by
-twiddle factors, and 64 transforms along rows. A transform of 64 points is a matmul by the matrix
-of the roots of unity, which matrix units do. Complex numbers are pairs of real tiles.
+A transform of N = 64 x 64 points consists of 64 transforms of 64 points along the columns, a
+multiplication by twiddle factors, and 64 transforms along the rows. The 64 transforms of one
+direction are a single matmul by the matrix of the roots of unity, which runs on matrix units. A
+complex number is stored as two real numbers in two tiles.
 """
 
 from __future__ import annotations

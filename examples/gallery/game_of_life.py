@@ -1,7 +1,7 @@
 """Conway's game of life, on a torus.
 
-A cell lives if three of its eight neighbors do, or if two do and it lived. Indices wrap around at
-the edges.
+A cell lives in the next step if three of its eight neighbors live, or if two of them live and the
+cell itself lives. Indices wrap around at the edges.
 """
 
 from __future__ import annotations

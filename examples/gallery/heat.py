@@ -1,7 +1,7 @@
 """A five-point stencil: heat spreads from hot spots on a plate.
 
-Each program computes a block of the next state from the block and its neighbors. The edge of the
-plate keeps its temperature.
+Each kernel instance computes a block of the next state from the same block of the current state and
+the elements around it. The edge of the plate keeps its temperature.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Equalize an image: count brightness, then map each level to its rank.
+"""Histogram equalization: count the pixels of each brightness, then map each brightness to its
+rank.
 
-Each program counts a block of pixels by ``tl.histogram``; counts are added in a fixed order. A
-second kernel looks up each pixel's new brightness.
+Each kernel instance counts the pixels of a block by ``tl.histogram``, and the counts of all blocks
+are added in a fixed order. A second kernel looks up the new brightness of each pixel in a table.
 """
 
 from __future__ import annotations

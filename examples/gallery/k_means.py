@@ -1,8 +1,9 @@
 """K-means: each point joins the nearest center, and each center moves to its points' mean.
 
-The distances of a block of points to all centers are a matmul. Sums of points by center are a
-matmul, too: of a matrix of zeros and ones, which says who joins whom, by the points. Each program
-writes sums of its own, which are added in a fixed order.
+The distances of a block of points to all centers are computed by a matmul. The sums of the points
+of each center are also computed by a matmul: a matrix of zeros and ones, which says which point
+joins which center, is multiplied by the points. Each kernel instance writes its own sums, and these
+are added in a fixed order.
 """
 
 from __future__ import annotations

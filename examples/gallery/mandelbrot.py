@@ -1,6 +1,6 @@
-"""The Mandelbrot set: how soon z² + c leaves a disk, for each c.
+"""The Mandelbrot set: how many iterations of z² + c stay within a disk, for each point c.
 
-Each program iterates a block of points, and stops when all of them have left.
+Each kernel instance iterates a block of points, and stops when all of them have left the disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Monte Carlo: paths of a random walk price an option on a share.
 
-Each program follows a block of paths. Random numbers are a function of the seed, the path and the
-step, so that the result does not depend on how paths are divided among programs.
+Each kernel instance computes a block of paths. A random number is a function of the seed, the path
+and the step, so the result does not depend on how the paths are divided into blocks.
 """
 
 from __future__ import annotations

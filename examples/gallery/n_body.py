@@ -1,6 +1,6 @@
-"""Gravity among bodies: each program adds up the pull of all others on a block of bodies.
+"""Gravity: each kernel instance adds up the pull of all bodies on a block of bodies.
 
-The tile of pairs has a row for each body of the block and a column for each of those that pull.
+The tile of forces has a row for each body of the block and a column for each body that pulls it.
 """
 
 from __future__ import annotations
