@@ -21,10 +21,11 @@ _FINE = ("passed", "not-supported")
 INTRODUCTION = """## Conformance of backends
 
 The [conformance suite](vendors/conformance.md) compares kernels with references in float64 or with
-exact results. A cell shows how many cases of a profile passed, and how many ran. A case does not
-run if it needs a capability that the backend does not declare. `*` marks a profile that the report
-claims: all its mandatory cases passed in a complete run, and all packages were installed from
-wheels with recorded hashes. A `quick` run runs a part of the cases and claims no profile.
+exact results. A cell shows how many test cases of a profile passed, and how many ran. A case does
+not run if it needs a capability that the backend does not declare. `*` marks a profile that the
+report claims. This means that all mandatory cases of the profile passed in a complete run, and that
+all packages were installed from wheels with recorded hashes. A `quick` run contains only a part of
+the cases and claims no profile.
 
 """
 
@@ -85,8 +86,8 @@ def section() -> str:
     examples = [each for each in summaries if each["backend"] not in ours]
     if examples:
         text += (
-            "\nThe example backends of the repository (`examples/backend_c`, `backend_lyra`,"
-            " `backend_opencl`), with the profiles that they are written for:\n\n"
+            "\nThe next table shows the example backends of the repository (`examples/backend_c`,"
+            " `backend_lyra` and `backend_opencl`), with the profiles they are written for:\n\n"
         ) + table(examples)
     return text
 

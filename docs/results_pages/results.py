@@ -21,12 +21,14 @@ ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
 INTRODUCTION = """# Results
 
 This page compares the times of operations of the [kernel library](kernels/index.md) with those of
-other libraries. The scripts in `benchmarks/kernels` measured them. On GPUs, these are device times.
-The L2 cache is overwritten before each call, and the libraries alternate. A ratio is the other
-library's time divided by ours: if it is above 1, Tilewright is faster. The result of every case was
-compared with a formula in float64, and with the results of 20 further launches. `deterministic` is
-Tilewright's own backward pass of attention with a fixed order of additions. The decoding kernels of
-vLLM and SGLang divide the keys into as many parts as their servers would.
+other libraries. The scripts in `benchmarks/kernels` of the repository measured them. On GPUs, the
+times are device times: the L2 cache was overwritten before each call, and the libraries took turns.
+The column "of the roof" shows which percentage of the time the GPU would need at the peak rates of
+its data sheet. The columns after it show ratios: the time of the library in the column's head
+divided by Tilewright's, so above 1, Tilewright is faster. The result of each case was compared with
+a formula in float64, and with the results of 20 further launches. The column `deterministic`
+compares with Tilewright's own backward pass of attention with a fixed order of additions. The
+decoding kernels of vLLM and SGLang divide the keys into as many parts as their servers would.
 
 """
 
