@@ -112,7 +112,7 @@ def files() -> dict[str, str]:
         facts = json.loads(path.read_text())
         for family, rows in families(path):
             text += f"## {TITLES[family]}: {facts['machine']}\n\n"
-            text += f"Measured on {facts['date']} with PyTorch {facts['torch']}."
+            text += f"These times were measured on {facts['date']} with PyTorch {facts['torch']}."
             ratios = ratios_of(rows)
             if ratios:
                 mean = math.exp(statistics.fmean(map(math.log, ratios.values())))

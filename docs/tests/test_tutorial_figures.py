@@ -78,7 +78,8 @@ def test_the_losses_of_the_tutorial_fall() -> None:
 def test_each_tutorial_says_how_long_it_runs_on_a_cpu() -> None:
     for page in TUTORIALS.glob("*.md"):
         assert re.match(
-            r"Runs in \d+\.\d s of processor time.* \(.+, 20", figures.seconds(page.stem)
+            r"The code of this page runs in \d+\.\d s of processor time.* \(.+, 20",
+            figures.seconds(page.stem),
         )
 
 

@@ -164,7 +164,7 @@ def figure(name: str) -> str:
     title = FIGURES[name].title
     return (
         f"![{title}]({name}_h200.svg)\n\n"
-        f"*{title}. {caption(SWEEPS)}; device time, with a cold L2 cache.*"
+        f"*{title}. Measured as device time with a cold L2 cache ({caption(SWEEPS)}).*"
     )
 
 
@@ -229,8 +229,8 @@ def seconds(name: str) -> str:
     """Return in a sentence how long a page's program runs."""
     facts = json.loads(CPU_SECONDS.read_text())
     return (
-        f"Runs in {facts['seconds'][name]:.1f} s of processor time, compilation included "
-        f"({facts['machine']}, {facts['date']})."
+        f"The code of this page runs in {facts['seconds'][name]:.1f} s of processor time, "
+        f"including compilation ({facts['machine']}, {facts['date']})."
     )
 
 
