@@ -43,7 +43,7 @@ def test_every_twin_is_in_an_example() -> None:
 
 def test_a_description_has_signature_parameters_result_and_errors() -> None:
     text = description("softmax")
-    assert text.startswith("### tk.softmax\n\nExponentiate")
+    assert text.startswith("### tk.softmax\n\nCompute the softmax")
     assert "tk.softmax(x, *, out=None)" in text
     assert "| `x` | of shape (..., columns)" in text and "Returns: An array" in text
     marks = "<!-- function: Epilogue -->\n<!-- function: mean -->"
