@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.errors import TilewrightError
 from tilewright.plugins.emulators import emulate
 from tilewright.plugins.manifest import EmulatedDevice
+from tilewright.tools.shared_options import repeated
 from tilewright_conformance.exact.equal_pairs import FAMILIES, atomic_split_k
 from tilewright_conformance.exact.injected_bugs import BUGS, with_bug
 from tilewright_conformance.exact.launches import Launch, verdict_on
@@ -124,10 +125,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TARGET",
         help="run on this emulated target of the backend; TARGET:MODE for a mode of its emulator",
     )
-    parser.add_argument(
+    repeated(
+        parser,
         "--only",
-        action="append",
-        default=[],
         metavar="PATTERN",
         help="run the comparisons whose names match; may be repeated",
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from tilewright.errors import BackendError, TilewrightError
 from tilewright.ir import VerificationError
 from tilewright.ir.parser import ParseError
+from tilewright.tools.shared_options import repeated
 from tilewright.tools.usage import UsageError
 from tilewright_conformance import mutation
 from tilewright_conformance.runtests.runner import (
@@ -116,17 +117,15 @@ def _parser() -> argparse.ArgumentParser:
         help="Tile IR with directives '; run: @f(1.0) == 2.0', or the name of one of the suite's "
         "files; all of the suite's otherwise",
     )
-    parser.add_argument(
+    repeated(
+        parser,
         "--backend",
-        action="append",
-        default=[],
         metavar="NAME",
         help="may be repeated; the reference and all that have a device otherwise",
     )
-    parser.add_argument(
+    repeated(
+        parser,
         "--load",
-        action="append",
-        default=[],
         metavar="MODULE",
         help="a plugin module to register under the backend's name; may be repeated",
     )

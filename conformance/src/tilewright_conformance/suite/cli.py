@@ -28,6 +28,7 @@ from typing import Any
 from tilewright.errors import TilewrightError
 from tilewright.runtime.executors import FORMS as EXECUTORS
 from tilewright.runtime.executors import ExecutorError
+from tilewright.tools.shared_options import repeated, worker_processes
 from tilewright_conformance.suite.case import PROFILES, Status
 from tilewright_conformance.suite.catalogue import CatalogueError, catalogue
 from tilewright_conformance.suite.engine.journal import JournalError
@@ -71,25 +72,16 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="backend to test, by its name in 'tilewright backends'",
     )
-    run.add_argument(
+    repeated(
+        run,
         "--profile",
-        action="append",
-        default=[],
         choices=PROFILES,
         help="run only the cases of this profile; may be repeated (default: all profiles)",
     )
-    run.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        choices=PROFILES,
-        metavar="PROFILE",
-        help="omit this profile; may be repeated",
-    )
-    run.add_argument(
+    _omitted_profiles(run)
+    repeated(
+        run,
         "--case",
-        action="append",
-        default=[],
         metavar="PATTERN",
         help="run only the cases that match a pattern such as 'math/exp/*'; may be repeated",
     )
@@ -103,14 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="run N random cases of those selected; supports no claim",
     )
-    run.add_argument(
-        "-j",
-        "--jobs",
-        type=_positive,
-        default=0,
-        metavar="N",
-        help="number of worker processes (default: one per processor)",
-    )
+    worker_processes(run, _positive)
     run.add_argument(
         "--executor",
         default="",
@@ -145,10 +130,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="run each case N times in a row, with warm caches; one failure fails the case",
     )
-    run.add_argument(
+    repeated(
+        run,
         "--load",
-        action="append",
-        default=[],
         metavar="MODULE",
         help="register this plugin module under the backend's name; may be repeated",
     )
@@ -205,24 +189,20 @@ def build_parser() -> argparse.ArgumentParser:
             "suite's release)"
         ),
     )
-    verify.add_argument(
+    repeated(
+        verify,
         "--signed-by",
-        action="append",
-        default=[],
         metavar="KEY",
         help="reject reports that this public key has not signed; may be repeated",
     )
-    verify.add_argument(
+    repeated(
+        verify,
         "--wheel",
         type=Path,
-        action="append",
-        default=[],
         metavar="FILE",
         help="reject reports on anything but this wheel; may be repeated",
     )
-    verify.add_argument(
-        "--load", action="append", default=[], metavar="MODULE", help="as for run; for --rerun"
-    )
+    repeated(verify, "--load", metavar="MODULE", help="as for run; for --rerun")
 
     sign = _command(commands, "sign", "sign reports with an Ed25519 key", _sign)
     sign.add_argument("reports", nargs="+", type=Path, metavar="REPORT")
@@ -259,15 +239,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     listing = _command(commands, "list", "print the ids of cases", _list)
     listing.add_argument("patterns", nargs="*", metavar="PATTERN")
-    listing.add_argument("--profile", action="append", default=[], choices=PROFILES)
-    listing.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        choices=PROFILES,
-        metavar="PROFILE",
-        help="omit this profile; may be repeated",
-    )
+    repeated(listing, "--profile", choices=PROFILES)
+    _omitted_profiles(listing)
     listing.add_argument("--quick", action="store_true", help="list the cases of a quick run")
     listing.add_argument(
         "--required", action="store_true", help="list the cases that their profile requires"
@@ -293,22 +266,24 @@ def build_parser() -> argparse.ArgumentParser:
             "code 1 if one fails"
         ),
     )
-    profiles.add_argument(
+    repeated(
+        profiles,
         "--profile",
-        action="append",
-        default=[],
         choices=PROFILES,
         help="for --claimable: only this profile; may be repeated (default: all profiles)",
     )
-    profiles.add_argument(
-        "-j",
-        "--jobs",
-        type=_positive,
-        default=0,
-        metavar="N",
-        help="for --claimable: number of worker processes",
-    )
+    worker_processes(profiles, _positive, "for --claimable: number of worker processes")
     return parser
+
+
+def _omitted_profiles(command: argparse.ArgumentParser) -> None:
+    repeated(
+        command,
+        "--without",
+        choices=PROFILES,
+        metavar="PROFILE",
+        help="omit this profile; may be repeated",
+    )
 
 
 def _command(

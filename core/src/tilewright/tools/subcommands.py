@@ -8,6 +8,7 @@ from typing import Any
 
 import tilewright
 from tilewright.runtime.executors import FORMS as EXECUTORS
+from tilewright.tools.shared_options import repeated, worker_processes
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -98,10 +99,9 @@ def build_parser() -> argparse.ArgumentParser:
         "run passes on Tile IR or on the SIMT IR of the GPU toolkit, and print the result",
     )
     opt.add_argument("file", nargs="?", metavar="FILE", help="a file of IR; - reads standard input")
-    opt.add_argument(
+    repeated(
+        opt,
         "--passes",
-        action="append",
-        default=[],
         metavar="NAMES",
         help="passes to run in order, separated by commas; may be repeated (default: none)",
     )
@@ -113,10 +113,9 @@ def build_parser() -> argparse.ArgumentParser:
             "CPU threads emulate"
         ),
     )
-    opt.add_argument(
+    repeated(
+        opt,
         "--options",
-        action="append",
-        default=[],
         metavar="NAME=VALUE",
         help="launch options, for example num_warps=8,num_stages=3",
     )
@@ -188,17 +187,15 @@ def build_parser() -> argparse.ArgumentParser:
         ),
     )
     _launch(tune, "meta-parameters", required=False)
-    tune.add_argument(
+    repeated(
+        tune,
         "--config",
-        action="append",
-        default=[],
         metavar="NAME=VALUE,...",
         help="a configuration to measure instead of the kernel's own; may be repeated",
     )
-    tune.add_argument(
+    repeated(
+        tune,
         "--space",
-        action="append",
-        default=[],
         metavar="NAME=VALUE|VALUE",
         help="values of a meta-parameter or option; every combination of several is measured",
     )
@@ -245,10 +242,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="export: records measured on this machine",
     )
     records.add_argument("files", nargs="*", type=Path, metavar="FILE", help="record files")
-    records.add_argument(
+    repeated(
+        records,
         "--kernel",
-        action="append",
-        default=[],
         metavar="NAME",
         help="only records of this kernel; may be repeated",
     )
@@ -280,17 +276,15 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print only missing, untested and failing names",
     )
-    surface.add_argument(
+    repeated(
+        surface,
         "--backend",
-        action="append",
-        default=[],
         metavar="NAME",
         help="run on this backend; may be repeated (default: every backend that has a device)",
     )
-    surface.add_argument(
+    repeated(
+        surface,
         "--compile",
-        action="append",
-        default=[],
         metavar="BACKEND:ARCH",
         help="compile for this target, without a device; may be repeated",
     )
@@ -327,14 +321,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="emulate this hardware; nothing is measured",
     )
     selftest.add_argument("--sample", type=int, default=0, metavar="N", help="run only N cases")
-    selftest.add_argument(
-        "-j",
-        "--jobs",
-        type=int,
-        default=0,
-        metavar="N",
-        help="number of worker processes (default: one per processor)",
-    )
+    worker_processes(selftest)
 
     helper = _command(commands, "help", "print a page of the documentation, or find words in it")
     helper.add_argument(
@@ -419,17 +406,15 @@ def _launch(command: argparse.ArgumentParser, names: str, *, required: bool = Tr
 
 
 def _constants_and_options(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
+    repeated(
+        command,
         "--constants",
-        action="append",
-        default=[],
         metavar="NAME=VALUE",
         help="values of constexpr parameters, separated by commas; may be repeated",
     )
-    command.add_argument(
+    repeated(
+        command,
         "--option",
-        action="append",
-        default=[],
         metavar="NAME=VALUE",
         help="a launch option, for example num_warps=8; may be repeated",
     )
