@@ -91,11 +91,10 @@ def row_convolution_kernel(
             x_ptr, element, row, column, ELEMENTS, OUT_H, OUT_W, stride_xc, stride_xh, stride_xp,
             step_h, apart_h, apart_w, R, S, STEP_W, EVEN_K, PIXELS_FIT,
         )  # fmt: skip
-        if EVEN_K:
-            f = tl.load(w_ptrs + element[None, :], mask=filters[:, None] < FILTERS, other=0.0)
-        else:
-            inside = (filters[:, None] < FILTERS) & (element[None, :] < ELEMENTS)
-            f = tl.load(w_ptrs + element[None, :], mask=inside, other=0.0)
+        inside = filters[:, None] < FILTERS
+        if not EVEN_K:
+            inside = inside & (element[None, :] < ELEMENTS)
+        f = tl.load(w_ptrs + element[None, :], mask=inside, other=0.0)
         accumulator = tl.dot(f, x, accumulator, out_dtype=SUM, input_precision=PRECISION)
     if bias_ptr is not None:
         bias = tl.load(bias_ptr + group * FILTERS + filters, mask=filters < FILTERS, other=0.0)
