@@ -164,7 +164,7 @@ STAGES: Final = (
     Stage(
         "beside",
         _on_kernel(prefetch_beside_matmuls),
-        "prefetch small loads beside asynchronous matmuls to words of each thread's own",
+        "prefetch small loads beside asynchronous matmuls to words of each warp's own",
     ),
     Stage(
         "overlap",

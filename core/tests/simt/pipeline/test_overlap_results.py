@@ -41,15 +41,12 @@ def test_results_are_used_while_the_next_matmul_runs(
     order = [
         operation.name.removeprefix("simt.")
         for operation in main
-        if operation.name in ("simt.dot_start", "simt.arrive")
+        if operation.name in ("simt.dot_start", "simt.arrive", "simt.own_load")
         or (operation.name == "simt.wait" and operation.results)
     ]
+    start = ["dot_start", *(["own_load"] * 2 if groups else [])]
     use = ["wait", "wait", "arrive"]
-    assert order == [
-        *["dot_start", "dot_start", *use],
-        *["dot_start", *use, "dot_start", *use],
-        *["wait", "arrive"],
-    ]
+    assert order == [*start, *[*start, *use] * 3, "wait", "arrive"]
     overwriting = [one for one in main if one.attributes.get("overwrites")]
     waits = [one for one in main if one.name == "simt.wait" and one.results]
     assert [one.operands[2].definition for one in overwriting] == [waits[0], waits[2]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +44,24 @@ def test_scales_are_prefetched(
         assert "load" not in names and "barrier" not in names
         start = names.index("simt.dot_start")
         assert names.index("simt.own_copy_start") > start, "the matmul starts first"
+
+
+@pytest.mark.parametrize("completion", MODES)
+def test_lanes_with_the_same_elements_share_words(completion: str) -> None:
+    """A warp has a word for the scalar, and as many for scales of rows as it has rows."""
+    module = run_scaled(
+        scaled,
+        (19, 11, 5 * BK),
+        BulkTarget(8, groups=True),
+        {"PARTS": True, "BEFORE": False},
+        num_stages=3,
+        completion=completion,
+    )
+    loads = operations(module, "simt.own_load")
+    words = {math.prod(load.operands[0].type.shape): load.results[0].layout for load in loads}
+    of_rows = next(layout for layout in words.values() if layout is not None)
+    lanes = 8 >> of_rows.redundant_threads()[0].bit_count()
+    assert lanes < 8 and set(words) == {2, of_rows.register_count * lanes * 2}
 
 
 @device_function

@@ -44,6 +44,7 @@ from tilewright.simt.dialect.ops.tma import (
 )
 from tilewright.simt.dialect.ops.tma import TmaCopy as BlockCopyStart
 from tilewright.simt.dialect.registry import register_interfaces
+from tilewright.simt.dialect.own_words import repeated_lanes
 from tilewright.simt.dialect.types import TokenType, slot_type
 from tilewright.simt.layouts.linear_layout import LinearLayout, combine, log2
 from tilewright.simt.layouts.swizzle import Accesses
@@ -149,22 +150,31 @@ def lower_copy_start(context: SimtContext, operation: CopyStart) -> None:
     when(context, context.is_owner(layout), copy)
 
 
-def _own_words(context: SimtContext, operation: OwnCopyStart | OwnLoad) -> LinearLayout:
-    """Return the layout of a slot of words that each thread has for itself."""
+def _own_words(
+    context: SimtContext, operation: OwnCopyStart | OwnLoad, value: Value
+) -> LinearLayout:
+    """Return the layout of a slot of words of each warp's own, for a tile or a scalar.
+
+    Lanes that hold the same elements share their words.
+    """
     (words,) = slot_type(operation.slot).shape
-    lanes, warps = log2(context.target.resources.warp_size), log2(warps_of(operation))
+    sizes = context.target.resources
+    lanes, warps = log2(sizes.warp_size), log2(warps_of(operation))
+    repeated = repeated_lanes(value, sizes.warp_size)
     bits = [1 << bit for bit in range(log2(words))]
-    registers = len(bits) - lanes - warps
+    registers = len(bits) - (lanes - repeated.bit_count()) - warps
+    rest = iter(bits[registers:])
     return LinearLayout(
         (words,),
         tuple(bits[:registers]),
-        tuple(bits[registers : registers + lanes]),
-        tuple(bits[registers + lanes :]),
+        tuple(0 if repeated >> lane & 1 else next(rest) for lane in range(lanes)),
+        tuple(rest),
     )
 
 
 def lower_own_copy_start(context: SimtContext, operation: OwnCopyStart) -> None:
-    layout, type_ = _own_words(context, operation), slot_type(operation.slot)
+    pointer, type_ = operation.pointer, slot_type(operation.slot)
+    layout = _own_words(context, operation, pointer)
     starts = range(layout.register_count)
     plan = Accesses(
         1,
@@ -173,24 +183,36 @@ def lower_own_copy_start(context: SimtContext, operation: OwnCopyStart) -> None:
         layout.warps,
     )
     mask, size = operation.mask, storage_size(type_.element)
-    pointers = context.registers[operation.pointer]
+    pointers = context.registers[pointer]
     masks = None if mask is None else context.registers[mask]
     start = context.target.async_copy.mechanism(operation.by).start
     assert start is not None and len(pointers) == len(starts)
-    w, space = context.writer, context.target.shared.pointer
-    for place in places(context, slot_address(context, operation.slot), plan, type_.element):
-        to = place.base
-        if place.offset:
-            to = w.emit(f"getelementptr i8, {space} {to}, i32 {place.offset}")
-        (register,) = place.registers
-        start(context, to, pointers[register], size, None if masks is None else masks[register])
+    found = places(context, slot_address(context, operation.slot), plan, type_.element)
+
+    def copy() -> None:
+        w, space = context.writer, context.target.shared.pointer
+        for place in found:
+            to = place.base
+            if place.offset:
+                to = w.emit(f"getelementptr i8, {space} {to}, i32 {place.offset}")
+            (register,) = place.registers
+            start(context, to, pointers[register], size, None if masks is None else masks[register])
+
+    owner = context.is_owner(layout)
+    if owner is not None:
+        # all lanes have read what the copy overwrites
+        context.warp_barrier()
+    when(context, owner, copy)
 
 
 def lower_own_load(context: SimtContext, operation: OwnLoad) -> None:
-    type_ = slot_type(operation.slot)
-    base, layout = slot_address(context, operation.slot), _own_words(context, operation)
+    type_, (result,) = slot_type(operation.slot), operation.results
+    base, layout = slot_address(context, operation.slot), _own_words(context, operation, result)
+    if context.is_owner(layout) is not None:
+        # the lanes that copied have waited
+        context.warp_barrier()
     names = read_tile(context, base, layout, type_.layout, type_.element)
-    context.bind(operation.results[0], names)
+    context.bind(result, names)
 
 
 def _load_and_store(context: SimtContext, operation: CopyStart, base: str) -> None:

@@ -250,7 +250,7 @@ class _Allocation:
             released = None
             for user in self._users(operation.results[0], readers):
                 if isinstance(user, OwnCopyStart):
-                    # no barrier separates a thread's own words from other threads' later accesses
+                    # no barrier separates a warp's own words from other warps' later accesses
                     start, end = 0, len(self.positions)
                 part = part_of(user)
                 if (

@@ -31,7 +31,7 @@ from tilewright.simt.analysis.register_pressure import words_of
 from tilewright.simt.dialect.attributes import is_made_in, part_of
 from tilewright.simt.dialect.loop_carried import terminator
 from tilewright.simt.dialect.ops import SIMT_TABLE
-from tilewright.simt.dialect.ops.async_copy import Wait
+from tilewright.simt.dialect.ops.async_copy import Commit, OwnCopyStart, OwnLoad, Wait
 from tilewright.simt.dialect.ops.buffers import SharedStore
 from tilewright.simt.dialect.ops.dot import DotStart
 from tilewright.simt.dialect.ops.mbarrier import Await
@@ -185,12 +185,14 @@ def _overlap(loop: For, accumulators: Sequence[Sequence[Value]]) -> None:
 
 
 def _needed_before(loop: For, wait: Wait, later: _Matmul) -> list[Operation]:
-    """Return what starts a matmul, of the operations behind a wait, in program order."""
-    behind, operation = set(), wait.next
-    while operation is not None and operation is not later.start:
-        behind.add(operation)
-        operation = operation.next
-    needed: set[Operation] = {later.awaited, later.start}
+    """Return what starts a matmul, of the operations behind a wait, in program order.
+
+    What an iteration prefetches beside its matmul is a part of it: waits for copies end while the
+    results of the previous matmul are still computed.
+    """
+    beside = _between(later.start, later.wait)
+    behind = {*_between(wait, later.start), *beside}
+    needed = {later.awaited, later.start, *(one for one in beside if _is_prefetch(one))}
     work: list[Operation] = list(needed)
     while work:
         for operand in work.pop().operands:
@@ -199,6 +201,22 @@ def _needed_before(loop: For, wait: Wait, later: _Matmul) -> list[Operation]:
                 needed.add(made)
                 work.append(made)
     return [operation for operation in loop.body if operation in needed]
+
+
+def _between(first: Operation, last: Operation) -> list[Operation]:
+    """Return the operations of a region between two of them."""
+    found, operation = [], first.next
+    while operation is not None and operation is not last:
+        found.append(operation)
+        operation = operation.next
+    return found
+
+
+def _is_prefetch(operation: Operation) -> bool:
+    """Return whether an operation copies to words of each warp's own, waits for it, or reads."""
+    return isinstance(operation, OwnCopyStart | Commit | OwnLoad) or (
+        isinstance(operation, Wait) and not operation.results
+    )
 
 
 def _pin(loop: For, matmul: _Matmul, accumulators: Sequence[Value]) -> None:

@@ -1,11 +1,13 @@
-"""Loads beside asynchronous matmuls, prefetched to words of each thread's own in shared memory.
+"""Loads beside asynchronous matmuls, prefetched to words of each warp's own in shared memory.
 
 A loop may load more than the operands of its matmuls, such as scales of the results. What it loads
-is read when the matmul has completed, and a load takes longer than a matmul. So each thread copies
-its own elements some iterations ahead (cp.async). No other thread reads them: there is no barrier,
-which would end the independence of the warp groups of a warp-specialized consumer.
+is read when the matmul has completed, and a load takes longer than a matmul. So each warp copies
+its own elements some iterations ahead (cp.async). No other warp reads them: there is no barrier,
+which would end the independence of the warp groups of a warp-specialized consumer. Lanes that hold
+the same elements share their words, which one of them copies: copies of one element to the words of
+32 lanes take as many accesses of shared memory.
 
-    S words of shared memory for each register of each thread; D = S - 1
+    S words of shared memory for each element of each warp; D = S - 1
     for s in 0 .. D-1:  copy the elements of iteration s, where s < n; commit
     for each iteration i:
         start the matmul
@@ -37,6 +39,7 @@ from tilewright.simt.dialect.attributes import layout_of, warps_of
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import CopyStart, Wait
 from tilewright.simt.dialect.ops.dot import DotStart
+from tilewright.simt.dialect.own_words import repeated_lanes
 from tilewright.simt.dialect.types import COPIES, BufferType
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.passes.allocate_shared import peak_bytes
@@ -177,8 +180,9 @@ class _Prefetch:
     moved: set[Operation] = field(default_factory=set)
 
     def _buffer(self, load: Load, target: SimtTarget) -> BufferType:
-        threads = warps_of(self.loop) * target.resources.warp_size
-        shape = (_elements(load) * threads,)
+        warp_size = target.resources.warp_size
+        lanes = warp_size >> repeated_lanes(load.results[0], warp_size).bit_count()
+        shape = (_elements(load) * lanes * warps_of(self.loop),)
         element = element_type(load.results[0].type)
         return BufferType(_SLOTS, shape, element, SharedLayout.row_major(shape))
 

@@ -110,10 +110,10 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying the elements at a thread's pointers to the words of a slot that belong to this "
-    "thread (cp.async). The slot has one word for each register of each thread. The next commit "
-    "adds the copies to a group. After its wait for this group, the thread may read its words "
-    "without a barrier",
+    "start copying the elements at a warp's pointers to the words of a slot that belong to this "
+    "warp (cp.async). Lanes that hold the same elements share their words. The next commit adds "
+    "the copies to a group. After its wait for this group, the warp may read its words without a "
+    "barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -128,7 +128,7 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read the elements that each thread copied to its own words of a slot. The result is a tile "
+    "read the elements that each warp copied to its own words of a slot. The result is a tile "
     "in the layout of the pointers, or a scalar",
     _own_load,
     effects=Effect.READ,
