@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matmul_kernels import BK, BM, BN, MODES, build, operations
@@ -40,8 +42,18 @@ def converted(
 
 
 def run(
-    size: tuple[int, int, int], stages: int, completion: str, *, parts: bool, scaled: bool
+    size: tuple[int, int, int],
+    stages: int,
+    completion: str,
+    *,
+    parts: bool,
+    scaled: bool,
+    room: int | None = None,
 ) -> Module:
+    """Run the kernel on a machine whose SMs have room for one program, or ``room`` bytes."""
+    room = 1300 + 800 * stages if room is None else room
+    target = BulkTarget(8)
+    target.resources = replace(target.resources, shared_memory=room, register_file=1 << 20)
     m, n, k = size
     rng = np.random.default_rng(k)
     a = rng.integers(-3, 4, (m, k)).astype(np.float32)
@@ -69,7 +81,7 @@ def run(
         ],
         (-(-m // BM), -(-n // BN), 1),
         num_warps=2,
-        target=BulkTarget(8),
+        target=target,
         num_stages=stages,
         completion=completion,
     )
@@ -96,6 +108,18 @@ def test_conversions_overlap_with_the_previous_matmul(
     assert slot is not None and slot.operands[0].type.count == 2
     (wait,) = (one for one in start.parent if one.name == "simt.wait")
     assert start.results[1] not in wait.operands, "the wait is for the previous iteration's matmul"
+
+
+@pytest.mark.parametrize("completion", MODES)
+@pytest.mark.parametrize(("room", "count"), [(2600, 2), (3900, 1), (4300, 2), (5800, 1)])
+def test_a_second_slot_takes_no_program_from_an_sm(room: int, count: int, completion: str) -> None:
+    """The loop takes 1824 bytes with one slot for the staged operand, and 2080 with two."""
+    module = run((BM, BN, 3 * BK), 2, completion, parts=False, scaled=False, room=room)
+    (start,) = operations(module, "simt.dot_start")
+    slot = start.operands[1].definition
+    assert slot is not None and slot.operands[0].type.count == count
+    (wait,) = (one for one in start.parent if one.name == "simt.wait")
+    assert (start.results[1] in wait.operands) == (count == 1)
 
 
 @pytest.mark.parametrize("completion", MODES)

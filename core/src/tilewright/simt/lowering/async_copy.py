@@ -43,8 +43,8 @@ from tilewright.simt.dialect.ops.tma import (
     RowsStoreStart,
 )
 from tilewright.simt.dialect.ops.tma import TmaCopy as BlockCopyStart
-from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.own_words import repeated_lanes
+from tilewright.simt.dialect.registry import register_interfaces
 from tilewright.simt.dialect.types import TokenType, slot_type
 from tilewright.simt.layouts.linear_layout import LinearLayout, combine, log2
 from tilewright.simt.layouts.swizzle import Accesses

@@ -41,9 +41,9 @@ def accumulation(loop: For, target: SimtTarget) -> Accumulation | None:
 
     It is the loop's only asynchronous matmul and only adds to an accumulator that nothing else in
     the loop reads. No operand is overwritten before the next iteration's wait: none is in
-    registers, and one that threads stage in shared memory in each iteration alternates between two
-    slots (:mod:`tilewright.simt.passes.stage_operands`). The loop's loads are read from their
-    slots.
+    registers, and the loop's loads are read from their slots. One that threads stage in shared
+    memory in each iteration has to alternate between two slots
+    (:mod:`tilewright.simt.pipeline.alternating_operands`).
     """
     matmuls = _asynchronous(loop, target)
     if len(matmuls) != 1:
@@ -134,7 +134,11 @@ class Deferred:
 
 def defer_wait(loop: PipelinedLoop) -> Deferred | None:
     """Defer the wait for a matmul of the loop to the next iteration, if it can be."""
-    if (found := accumulation(loop.loop, loop.target)) is not None:
+    found = accumulation(loop.loop, loop.target)
+    if found is not None and (
+        ALTERNATES in found.matmul.attributes
+        or not _reads_what_is_staged(found.matmul, loop.loop, loop.target)
+    ):
         return _overlap(loop, found)
     last = trailing_matmul(loop.loop, loop.target)
     if (
@@ -148,8 +152,6 @@ def defer_wait(loop: PipelinedLoop) -> Deferred | None:
 
 def _overlap(loop: PipelinedLoop, found: Accumulation) -> Deferred:
     """Wait for the previous iteration's matmul right after the start of this one."""
-    if _reads_what_is_staged(found.matmul, loop.loop, loop.target):
-        found.matmul.attributes[ALTERNATES] = True
     tile, token = start_matmul(found.matmul)
     earlier = loop.carry(_no_matmul(loop.before))
     wait_for(Builder.at(found.matmul), [earlier], [])

@@ -41,6 +41,7 @@ from tilewright.simt.dialect.pipeline_attributes import (
     selected,
 )
 from tilewright.simt.passes.allocate_tensor_memory import accumulator_of
+from tilewright.simt.pipeline.alternating_operands import settle_alternation
 from tilewright.simt.pipeline.back_to_back import asynchronous_matmuls, is_chain, late_half
 from tilewright.simt.pipeline.modulo_expander import kinds
 from tilewright.simt.pipeline.occupancy import settle_chains
@@ -96,7 +97,9 @@ def _schedule(
     loads = selected(loop)  # those that keep their mechanism
     kind = kinds()[form]
     slots = kind.slots(stages)
-    fitting = fitting_slots(loop, loads, slots, kind.extra_bytes(slots, target), target)
+    extra = kind.extra_bytes(slots, target)
+    settle_alternation(loop, loads, slots, extra, target)
+    fitting = fitting_slots(loop, loads, slots, extra, target)
     if slice_of(body, loads, target) is None or fitting < 2:
         why = (
             "its addresses are too costly to compute twice"

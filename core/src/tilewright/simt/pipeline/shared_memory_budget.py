@@ -11,12 +11,11 @@ from tilewright.simt.analysis.shared_views import views_of
 from tilewright.simt.dialect.attributes import is_made_in
 from tilewright.simt.dialect.ops.buffers import Convert
 from tilewright.simt.dialect.ops.dot import Multiplication
-from tilewright.simt.dialect.pipeline_attributes import Ahead, selected, shared_layout
+from tilewright.simt.dialect.pipeline_attributes import ALTERNATES, Ahead, selected, shared_layout
 from tilewright.simt.dialect.types import SlotType
 from tilewright.simt.passes.allocate_shared import scratch_of
 from tilewright.simt.passes.stage_operands import staged_bytes
 from tilewright.simt.passes.tma.lower_tma_stores import min_staging
-from tilewright.simt.pipeline.defer_matmul_wait import accumulation
 from tilewright.simt.target.simt_target import SimtTarget
 
 
@@ -52,14 +51,12 @@ def scratch_beside(loop: For, target: SimtTarget, elsewhere: Collection[Value] =
         *(view.value for load in selected(loop) for view in views_of(load.results[0])),
     }
     scratch = staged = 0
-    found = accumulation(loop, target)
-    alternating = None if found is None else found.matmul
     for operation in loop.regions[0]:
         if isinstance(operation, Multiplication):
             factors = {operation.a, operation.b}
             kept = {operand for operand in factors if not is_made_in(operand, loop)}
             staged += staged_bytes(operation, target, views | factors - kept)
-            slots = 2 if alternating is operation else 1
+            slots = 2 if ALTERNATES in operation.attributes else 1
             scratch = max(scratch, slots * staged_bytes(operation, target, views | kept))
             views |= kept
         elif not (isinstance(operation, Convert) and operation.x in views):
