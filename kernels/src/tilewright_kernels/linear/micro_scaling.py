@@ -64,7 +64,7 @@ def decoded_elements(q: Any, dtype: Any, axis: int) -> Any:
         return xp.astype(q, dtype)
     codes = xp.stack([q & 15, q >> 4], axis=2 if axis else 1)
     codes = xp.reshape(codes, (q.shape[0] * (2 - axis), q.shape[1] * (1 + axis)))
-    magnitudes = xp.zeros(codes.shape, dtype=dtype)
+    magnitudes = xp.zeros_like(codes, dtype=dtype)
     for code, magnitude in enumerate(_MAGNITUDES):
         magnitudes = xp.where((codes & 7) == code, magnitude + 0 * magnitudes, magnitudes)
     return xp.where(codes >= 8, -magnitudes, magnitudes)
