@@ -23,12 +23,13 @@ INTRODUCTION = """# Results
 This page compares the times of operations of the [kernel library](kernels/index.md) with those of
 other libraries. The scripts in `benchmarks/kernels` of the repository measured them. On GPUs, the
 times are device times: the L2 cache was overwritten before each call, and the libraries took turns.
-The column "of the roof" shows which percentage of the time the GPU would need at the peak rates of
-its data sheet. The columns after it show ratios: the time of the library in the column's head
-divided by Tilewright's, so above 1, Tilewright is faster. The result of each case was compared with
-a formula in float64, and with the results of 20 further launches. The column `deterministic`
-compares with Tilewright's own backward pass of attention with a fixed order of additions. The
-decoding kernels of vLLM and SGLang divide the keys into as many parts as their servers would.
+The column "of the roof" shows the time that the GPU would need at the peak rates of its data sheet,
+as a percentage of the measured time. The columns after it show ratios: the time of the library in
+the column's head divided by Tilewright's, so above 1, Tilewright is faster. The result of each case
+was compared with a formula in float64, and with the results of 20 further launches. The column
+`deterministic` compares with Tilewright's own backward pass of attention with a fixed order of
+additions. The decoding kernels of vLLM and SGLang divide the keys into as many parts as their
+servers would.
 
 """
 
@@ -120,8 +121,8 @@ def files() -> dict[str, str]:
                 title = f"The fastest other library's time divided by ours, {len(ratios)} cases"
                 found[name] = str(ratio_chart(ratios, title))
                 text += (
-                    " The geometric mean of the fastest other library's time divided by ours is "
-                    f"{mean:.2f}.\n\n"
+                    " The geometric mean of the cases' ratios, each for the fastest other library,"
+                    f" is {mean:.2f}.\n\n"
                 )
                 text += f"![{title}]({name})"
             text += f"\n\n{tables(rows, facts['machine'])}\n"
