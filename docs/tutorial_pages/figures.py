@@ -202,10 +202,13 @@ def table(name: str) -> str:
     rows = json.loads(CPU_LADDER.read_text())["results"]
     rivals = [seconds for row in rows for seconds in row["rivals"].values()]
     caption_of_cpu = (
-        f"CPU: float32 matrices of 512 x 512, which take PyTorch {min(rivals) * 1e3:.3g} ms; "
-        f"two cores of {caption(CPU_LADDER)}"
+        "The CPU times are for float32 matrices of 512 x 512, which take PyTorch "
+        f"{min(rivals) * 1e3:.3g} ms (two cores of {caption(CPU_LADDER)})"
     )
-    found = f"*GPU: f16 matrices of 4096 x 4096. {caption(LADDER)}. {caption_of_cpu}.*"
+    found = (
+        "*The times and rates of the GPU are for f16 matrices of 4096 x 4096 "
+        f"({caption(LADDER)}). {caption_of_cpu}.*"
+    )
     return "\n".join([*lines, "", found])
 
 

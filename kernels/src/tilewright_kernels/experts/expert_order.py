@@ -169,8 +169,8 @@ def expert_order(experts: Any, n_experts: int) -> ExpertOrder:
         n_experts: number of experts, at most 4096.
 
     Returns:
-        An :class:`ExpertOrder`: the order, its inverse and the first row of each expert, all of
-        int32. The sort is stable, so the result is the same in each run.
+        The :class:`ExpertOrder` of the assignments: the order, its inverse and the first row of
+        each expert, all of int32. The sort is stable, so the result is the same in each run.
 
     Raises:
         ValueError: there are no experts, or more than 4096.

@@ -305,7 +305,7 @@ def scaled_matmul(
 
     Raises:
         ValueError: the shapes do not match.
-        TypeError: an operand has another type.
+        TypeError: the types of the operands are not supported.
 
     Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3 (scales of blocks).
     """

@@ -107,7 +107,7 @@ def _shard_gradients(saved: Any, d_lse: Any, d_chosen: Any) -> Mapping[str, Any]
 def cross_entropy_shard(
     logits: Any, target: Any, *, first_class: int = 0, out: Any = None
 ) -> tuple[Any, Any]:
-    """Return the contribution of a shard of the classes to the cross entropy.
+    """Return the contribution of a shard of the classes to each row's cross entropy.
 
     The loss of a row is the ``logaddexp`` of the first results of all shards, minus the sum of
     their second results. If each device has a shard, reduce both results over the devices.

@@ -48,8 +48,8 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
-    and shape (M,). The columns after the first ``columns``, such as the values of a projection to
-    queries, keys and values, do not change.
+    and shape (M,). All columns after these heads, such as the values of a projection to queries,
+    keys and values, do not change.
 
     Args:
         width: the number of columns of a head: a power of two up to 256.

@@ -15,9 +15,9 @@ def pack_weights(q: Any, bits: int) -> Any:
     """Pack unsigned integers of shape (N, K) to int32 words of shape (K / run, N, run * bits / 32).
 
     K is divided into runs. The length of a run is the largest power of two that divides K, but at
-    most 128. The same run of all rows is contiguous in memory. Each word holds consecutive elements
-    of a row: elements 0, 2, 4 … in its lower 16 bits, the first one lowest, and elements 1, 3, 5 …
-    in its upper 16 bits.
+    most 128. For each run, the words of all rows are contiguous in memory. Each word holds
+    consecutive elements of a row: elements 0, 2, 4 … in its lower 16 bits, the first one lowest,
+    and elements 1, 3, 5 … in its upper 16 bits.
 
     Raises:
         ValueError: a row does not fill a whole number of words, or ``bits`` is not 2, 4 or 8.
