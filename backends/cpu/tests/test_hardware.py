@@ -121,9 +121,8 @@ def test_decisions_for_every_named_processor_fit_it(name: str) -> None:
     rows, vectors = found.block
     assert rows * vectors + vectors + 1 <= found.registers
     assert rows * vectors >= 8 and vectors * found.vector_bytes <= 4 * found.limit("line_bytes")
-    assert found.panel_bytes < found.limit("l1d_bytes") and found.packed_bytes < found.limit(
-        "l2_bytes"
-    )
+    assert found.tiled_panel_bytes < found.limit("l1d_bytes")
+    assert found.panel_bytes < found.packed_bytes < found.limit("l2_bytes")
     assert found.column_rows <= found.limit("l1d_ways")
     assert found.can("fused") == (name not in ("x86-64", "x86-64-v2"))
 
@@ -134,10 +133,11 @@ def test_decisions_move_with_the_quantities() -> None:
     )
     assert milan.block == (6, 2) and sapphire.block == (6, 4)
     assert milan.far_bytes == sapphire.far_bytes == 1024 and apple.far_bytes == 4096
+    assert milan.tiled_panel_bytes == 16 << 10 and sapphire.tiled_panel_bytes == 24 << 10
     assert (milan.panel_bytes, sapphire.panel_bytes, apple.panel_bytes) == (
-        16 << 10,
-        24 << 10,
         64 << 10,
+        256 << 10,
+        1536 << 10,
     )
     assert (milan.packed_bytes, sapphire.packed_bytes) == (256 << 10, 1 << 20)
     assert not milan.can("ldexp") and sapphire.can("ldexp") and not apple.can("ldexp")

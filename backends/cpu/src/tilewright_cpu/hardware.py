@@ -135,9 +135,22 @@ class Hardware:
         return self.limit("l1d_bytes") // self.limit("l1d_ways") // 4
 
     @property
-    def panel_bytes(self) -> int:
-        """Maximum size of a panel of B: half of the L1 cache, beside rows of A and accumulators."""
+    def tiled_panel_bytes(self) -> int:
+        """Maximum size of a panel of B that a matrix unit reads.
+
+        It is half of the L1 cache, beside rows of A and accumulators.
+        """
         return self.limit("l1d_bytes") // 2
+
+    @property
+    def panel_bytes(self) -> int:
+        """Maximum size of a panel of B that vector instructions read: an eighth of the L2 cache.
+
+        A step along K takes as many cycles as it reads vectors of B, or more, and a panel is read
+        straight through, so that the L2 cache delivers it in time. The larger it is, the fewer
+        times accumulators are loaded and stored.
+        """
+        return self.limit("l2_bytes") // 8
 
     @property
     def packed_bytes(self) -> int:

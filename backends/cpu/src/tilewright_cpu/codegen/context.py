@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     # handed in: the kernel's lowering analyzes tiles first
     from tilewright_cpu.codegen.analysis.tiles import Analysis
 
+    # handed in: loops open accumulators, and their dots read the state
+    from tilewright_cpu.codegen.gemm.loop_accumulator import LoopAccumulator
+
 
 @dataclass(frozen=True, slots=True)
 class Strided:
@@ -233,6 +236,10 @@ class Context(StackSlots):
         self.partial: dict[Value, Partial] = {}
         #: results of loops that are kept in vector registers
         self.partial_sums: dict[Value, PartialSumState] = {}
+        #: loop-carried tiles -> the state of those that dots add up from zero
+        self.loop_accumulators: dict[Value, LoopAccumulator] = {}
+        #: stores that loops may make by themselves -> the address of an i8, other than 0 if so
+        self.stored_in_loops: dict[Operation, str] = {}
         #: ``for`` operations whose bodies are, or were, written
         self.loops: dict[Operation, Loop] = {}
         self.axis_strides: dict[Value, tuple[Any, ...]] = {}
@@ -365,6 +372,17 @@ class Context(StackSlots):
         if not self._dummy_store:
             self._dummy_store = self.writer.alloca("i8", 64, 64)
         return self._dummy_store
+
+    @contextmanager
+    def on_one_way(self) -> Iterator[None]:
+        """Write code on one of several ways: what it puts into memory is there on this way only."""
+        saved = self.buffers, self.pending, self.partial, self.partial_sums
+        self.buffers, self.pending = dict(self.buffers), dict(self.pending)
+        self.partial, self.partial_sums = dict(self.partial), dict(self.partial_sums)
+        try:
+            yield
+        finally:
+            self.buffers, self.pending, self.partial, self.partial_sums = saved
 
     # ---- types and conversions
 

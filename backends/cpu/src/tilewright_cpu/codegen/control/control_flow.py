@@ -19,6 +19,7 @@ from tilewright.llvm.emission.writer import BasicBlock
 from tilewright_cpu.codegen.analysis.tiles import PARTIAL_SUM_GROUPS, Induction, PartialSum, is_tile
 from tilewright_cpu.codegen.context import ZERO, Buffer, Context, Index
 from tilewright_cpu.codegen.control.cancellation import CancellationCheck
+from tilewright_cpu.codegen.control.direct_store import accumulates_from_zero, open_accumulator
 from tilewright_cpu.codegen.control.region import lower_region
 from tilewright_cpu.codegen.control.scalar_operands import (
     bind_parts,
@@ -35,6 +36,7 @@ from tilewright_cpu.codegen.loops.materialize import (
     NO_ENDS,
     begin_fill,
     buffers_read,
+    clear_buffer,
     complete_partial,
     copy_buffer,
     end_fill,
@@ -199,6 +201,9 @@ def lower_for(context: Context, operation: For) -> None:
             carried.extend(
                 [(vector_type(element, width), constant(element, 0.0, width))] * PARTIAL_SUM_GROUPS
             )
+        elif accumulates_from_zero(context, operation, number):
+            runs = writer.emit(f"icmp {'slt' if counter.signed else 'ult'} i64 {lower}, {upper}")
+            buffers[number] = _accumulator_buffer(context, operation, number, runs)
         else:
             buffers[number] = first_buffer(context, operation, init, argument)
     if counter.bits == 64 and step != "1":
@@ -271,6 +276,20 @@ def lower_for(context: Context, operation: For) -> None:
             context.partial_sums[result] = state
         else:
             context.bind_buffer(result, buffers[number])
+
+
+def _accumulator_buffer(context: Context, loop: For, number: int, runs: str) -> Buffer:
+    """The buffer of a carried tile that dots add up from zero, cleared unless the loop ``runs``."""
+    argument, writer = loop.body.arguments[number + 1], context.writer
+    type_ = argument.type
+    assert isinstance(type_, TileType)
+    buffer = context.new_buffer(type_.shape, type_.element)
+    context.reserve(buffer, context.analysis.end[loop])
+    context.bind_buffer(argument, buffer)
+    context.loop_accumulators[argument] = open_accumulator(context, loop, number)
+    with writer.when(writer.emit(f"xor i1 {runs}, true")):
+        clear_buffer(context, buffer)
+    return buffer
 
 
 def _partial_sum_width(context: Context, value: Value) -> int:

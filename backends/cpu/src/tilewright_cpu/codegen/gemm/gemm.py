@@ -24,8 +24,9 @@ from tilewright_cpu.codegen.gemm.batched_k import (
 )
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS, write_columns
+from tilewright_cpu.codegen.gemm.loop_accumulator import LoopAccumulator
 from tilewright_cpu.codegen.gemm.microkernel import Kernel, write_block, write_column_totals
-from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB
+from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB, ResultRows
 from tilewright_cpu.codegen.gemm.pack import Matrix, Packer, plus, scaled
 from tilewright_cpu.codegen.gemm.pack_cache import PackCache
 from tilewright_cpu.codegen.gemm.plan import (
@@ -86,6 +87,7 @@ class Gemm:
             where it is not.
         pack_caches: the caches of packed tiles of A, and of B, for later programs; None where there
             are none.
+        loop: the state of a loop's accumulator that starts from zero; None for other ones.
     """
 
     w: FunctionWriter
@@ -102,6 +104,7 @@ class Gemm:
     precision: str = IEEE
     sequential: bool = False
     invariant: bool = False
+    loop: LoopAccumulator | None = None
 
     @property
     def scheme(self) -> Scheme:
@@ -136,9 +139,17 @@ def write_gemm(gemm: Gemm) -> None:
     ):
         _write_columns(gemm)
         return
-    few, write_few = _widened(gemm), _few_rows(gemm)
+    few, write_rows_alone = _widened(gemm), _few_rows(gemm)
     rows, most = gemm.limits.rows, max_rows(few.scheme, b)
-    if write_few is None:
+
+    def write_few(few: Gemm, most: int) -> None:
+        assert write_rows_alone is not None
+        if gemm.loop is not None:
+            lanes = gemm.hardware.vector_bytes // few.scheme.k_group_bytes
+            gemm.loop.clear(w, lanes, gemm.c, rows or a.rows, gemm.limits.columns or b.columns)
+        write_rows_alone(few, most)
+
+    if write_rows_alone is None:
         _write_whole(gemm)
     elif a.rows <= most and not _is_near(gemm.hardware, b):
         write_few(few, a.rows)
@@ -228,6 +239,12 @@ def _write_whole(gemm: Gemm) -> None:
     k_groups = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, k_groups)
     kernel = Kernel(scheme, hardware.can("fused"), a_is_unsigned(a.element, flip), k_groups, steps)
+    destination = None if gemm.loop is None else gemm.loop.destination
+    if destination is not None:
+        if _a_in_place(scheme, a, flip):
+            destination.note_overlap(w, a)
+        if not k_groups_b.packed:
+            destination.note_overlap(w, b)
 
     def multiply(queued: QueuedIterations | None) -> None:
         corrected = (
@@ -241,7 +258,7 @@ def _write_whole(gemm: Gemm) -> None:
                 gemm.elements,
                 k_groups_a,
                 k_groups_b,
-                gemm.c,
+                _loop_accumulator(gemm, min(a.rows, max(block.rows, 2 * hardware.block[0]))),
                 a.rows,
                 block,
                 panels,
@@ -257,6 +274,26 @@ def _write_whole(gemm: Gemm) -> None:
             multiply(queued)
 
 
+def _loop_accumulator(gemm: Gemm, tallest: int) -> Accumulator:
+    """The accumulator in this iteration of its loop, with blocks of up to ``tallest`` rows."""
+    w, c, loop = gemm.w, gemm.c, gemm.loop
+    if loop is None:
+        return c
+    c = replace(c, fresh=loop.begin(w))
+    to = loop.destination
+    if to is None:
+        return c
+    overlapped = w.emit(f"icmp ne i8 {w.load('i8', to.overlapped)}, 0")
+    kept = w.emit(f"or i1 {overlapped}, {w.emit(f'xor i1 {to.whole}, true')}")
+    direct = w.emit(f"and i1 {loop.last}, {w.emit(f'xor i1 {kept}, true')}")
+    with w.when(direct):
+        w.store("i8", "1", to.stored)
+    pointer = w.emit(f"select i1 {direct}, ptr {to.pointer}, ptr {c.pointer}")
+    stride = w.emit(f"select i1 {direct}, i64 {to.row_stride}, i64 {c.row_stride}")
+    offsets = [scaled(w, row, stride) for row in range(tallest)]
+    return replace(c, result=ResultRows(pointer, stride, offsets))
+
+
 def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> IterationQueue | None:
     """The queue of a loop's iterations; None where they are not batched."""
     a, scheme, hardware = gemm.a, gemm.scheme, gemm.hardware
@@ -267,7 +304,8 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
         packed_columns(panels),
         0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows,
     )
-    panel_k_groups = hardware.panel_bytes // (block.columns * scheme.k_group_bytes)
+    panel_bytes = hardware.tiled_panel_bytes if scheme.tiled else hardware.panel_bytes
+    panel_k_groups = panel_bytes // (block.columns * scheme.k_group_bytes)
     depth = batch_depth(
         k_groups * scheme.parts,
         panel_k_groups,

@@ -85,21 +85,7 @@ def write_block(
     stored = storage_type(c.element)
     c_corner = w.gep(stored, c.pointer, plus(w, scaled(w, row, c.row_stride), column))
     starts = [sum(widths[:v]) for v in range(len(widths))]
-    accumulators = [
-        _load_accumulator(
-            w,
-            kernel,
-            c,
-            c_corner,
-            r,
-            starts[v],
-            width,
-            panel.valid if v == len(widths) - 1 else width,
-            column,
-        )
-        for r in range(rows)
-        for v, width in enumerate(widths)
-    ]
+    accumulators = _first_accumulators(w, kernel, c, c_corner, rows, panel, column)
     if queued is None:
         accumulators = _add_up(w, kernel, a, b, row, row_offsets, panel, column, accumulators)
     else:
@@ -113,20 +99,17 @@ def write_block(
                 w, replace(kernel, steps=steps), a, b, row, offsets, panel, column, loop.values
             )
         accumulators = loop.results
+    corner, offsets = c_corner, [r * c.row_stride for r in range(rows)]
+    if c.result is not None:
+        first = plus(w, scaled(w, row, c.result.row_stride), column)
+        corner, offsets = w.gep(stored, c.result.pointer, first), list(c.result.offsets[:rows])
     for r in range(rows):
+        row_corner = w.gep(stored, corner, offsets[r])
         for v, width in enumerate(widths):
             valid = panel.valid if v == len(widths) - 1 else width
-            _store_accumulator(
-                w,
-                kernel,
-                c,
-                c_corner,
-                r,
-                starts[v],
-                width,
-                valid,
-                accumulators[r * len(widths) + v],
-            )
+            value = narrowed(w, c.element, accumulators[r * len(widths) + v], width)
+            place = w.gep(stored, row_corner, starts[v])
+            masked_store(w, stored, value, place, c.align, width, valid)
 
 
 def _add_up(
@@ -284,47 +267,57 @@ def _load_b(
     return b.convert(value, width) if b.convert is not None else value
 
 
-def _load_accumulator(
+def _first_accumulators(
     w: FunctionWriter,
     kernel: Kernel,
     c: Accumulator,
     corner: str,
-    row: int,
-    start: int,
-    width: int,
-    valid: int,
+    rows: int,
+    panel: Panel,
     column: Extent,
-) -> str:
-    """Initial value of a vector of accumulators."""
-    type_, stored = vector(kernel.scheme.accumulator, width), storage_type(c.element)
-    value = "zeroinitializer"
-    if not c.zero:
-        value = masked_load(
-            w, stored, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid
-        )
-        value = widened(w, c.element, value, width)
-    if kernel.correction is not None:
+) -> list[str]:
+    """The initial values of a block's vectors of accumulators."""
+    stored, widths = storage_type(c.element), panel.widths
+    vectors = [
+        (r * c.row_stride + sum(widths[:v]), width, panel.valid if v == len(widths) - 1 else width)
+        for r in range(rows)
+        for v, width in enumerate(widths)
+    ]
+
+    def loaded() -> list[str]:
+        return [
+            widened(
+                w,
+                c.element,
+                masked_load(w, stored, w.gep(stored, corner, start), c.align, width, valid),
+                width,
+            )
+            for start, width, valid in vectors
+        ]
+
+    values = ["zeroinitializer"] * len(vectors)
+    if c.fresh is not None:
+        before, load, join = w.current, w.new_block("load"), w.new_block("join")
+        w.branch_if(c.fresh, join, load)
+        w.place(load)
+        sums, after = loaded(), w.current
+        w.branch(join)
+        w.place(join)
+        values = [
+            w.phi(vector(kernel.scheme.accumulator, width), ((zero, before), (value, after)))
+            for zero, value, (_, width, _) in zip(values, sums, vectors, strict=True)
+        ]
+    elif not c.zero:
+        values = loaded()
+    if kernel.correction is None:
+        return values
+    corrected = []
+    for number, (value, (_, width, _)) in enumerate(zip(values, vectors, strict=True)):
+        type_ = vector(kernel.scheme.accumulator, width)
+        start = sum(widths[: number % len(widths)])
         offset = w.gep("i32", kernel.correction, plus(w, column, start))
-        value = w.emit(f"add {type_} {value}, {w.load(type_, offset, 4)}")
-    return value
-
-
-def _store_accumulator(
-    w: FunctionWriter,
-    kernel: Kernel,
-    c: Accumulator,
-    corner: str,
-    row: int,
-    start: int,
-    width: int,
-    valid: int,
-    value: str,
-) -> None:
-    stored = storage_type(c.element)
-    value = narrowed(w, c.element, value, width)
-    masked_store(
-        w, stored, value, w.gep(stored, corner, row * c.row_stride + start), c.align, width, valid
-    )
+        corrected.append(w.emit(f"add {type_} {value}, {w.load(type_, offset, 4)}"))
+    return corrected
 
 
 def multiply_add(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.types import Type
@@ -49,7 +49,11 @@ class KGroupsB:
 class Accumulator:
     """Operand C and the result: row-major, ``row_stride`` elements a row.
 
-    ``zero``: the accumulators start at zero, whatever memory holds.
+    Attributes:
+        zero: the accumulators start at zero, whatever memory holds.
+        fresh: an i1: they do so in this matmul of a loop, whose other ones go on; None for
+            ``zero``.
+        result: where the result is written to; None where it is to operand C's memory.
     """
 
     pointer: str
@@ -57,3 +61,14 @@ class Accumulator:
     row_stride: int
     align: int
     zero: bool
+    fresh: str | None = None
+    result: ResultRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRows:
+    """Rows of a result: row r of a block lies ``offsets[r]`` elements behind its first one."""
+
+    pointer: str
+    row_stride: Extent
+    offsets: Sequence[Extent] = ()

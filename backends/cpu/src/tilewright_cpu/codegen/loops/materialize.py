@@ -222,6 +222,18 @@ def copy_buffer(context: Context, source: Buffer, target: Buffer) -> None:
         )
 
 
+def clear_buffer(context: Context, buffer: Buffer) -> None:
+    """Fill a tile with zeros."""
+    size, writer = buffer.numel * storage_size(buffer.element), context.writer
+    strip = context.state.hardware.vector_bytes
+    while size % strip:
+        strip //= 2
+    with writer.loop("0", str(size), strip, nonempty=True) as loop:
+        writer.store(
+            f"<{strip} x i8>", "zeroinitializer", writer.gep("i8", buffer.pointer, loop.index), 1
+        )
+
+
 def buffers_read(context: Context, value: Value) -> Iterator[tuple[Value, Buffer, bool]]:
     """Tiles in memory that evaluating a tile reads, with their buffers.
 

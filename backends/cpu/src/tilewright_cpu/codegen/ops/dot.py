@@ -29,6 +29,7 @@ from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, can_be_batched
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
 from tilewright_cpu.codegen.gemm.gemm import Gemm, steps_at_once, write_gemm
+from tilewright_cpu.codegen.gemm.loop_accumulator import LoopAccumulator
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.pack_cache import WAYS, PackCache, can_be_cached
@@ -49,6 +50,10 @@ def lower_dot(context: Context, operation: Dot) -> None:
     )
     carried = context.buffers.get(c)
     target, zero = accumulator_of(context, c, (place_a.pointer, place_b.pointer))
+    loop = context.loop_accumulators.get(c)
+    if loop is not None:
+        assert carried is not None and carried.pointer == target.pointer
+        loop = replace(loop, last=context.writer.is_last(context.loops[_loop_of(operation)]))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
     batching = _batching(context, operation, place_a.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
@@ -71,6 +76,7 @@ def lower_dot(context: Context, operation: Dot) -> None:
         pack_caches,
         precision,
         _is_sequential(context, operation),
+        loop,
     )
     context.bind_buffer(operation.result, target)
 
@@ -116,13 +122,18 @@ def _end_along_k(context: Context, dot: Dot, limits: Limits) -> str | None:
     return w.emit(f"and i64 {w.emit(f'add i64 {limits.k}, {at_once - 1}')}, {-at_once}")
 
 
+def _loop_of(dot: Dot) -> Operation:
+    """The operation in whose region a dot is."""
+    assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
+    return dot.parent.owner
+
+
 def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | None:
     """Batching of a dot with the loop's other iterations; None where there is none."""
     analysis = context.analysis
     if not can_be_batched(analysis, dot):
         return None
-    assert dot.parent is not None and isinstance(dot.parent.owner, Operation)
-    loop = dot.parent.owner
+    loop = _loop_of(dot)
     end = analysis.end[loop]
     return BatchedAccumulation(
         context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end)
@@ -260,22 +271,14 @@ def _in_place_or_copied(
     join = w.new_block("join")
     w.branch_if(valid, join, edge, likely=True)
     w.place(edge)
-    # What is put into memory here is in memory on this way only.
-    saved = context.buffers, context.pending, context.partial, context.partial_sums
-    context.buffers, context.pending, context.partial, context.partial_sums = (
-        dict(saved[0]),
-        dict(saved[1]),
-        dict(saved[2]),
-        dict(saved[3]),
-    )
-    materialize_into(
-        context,
-        value,
-        copy,
-        {axis: end for axis, end in enumerate(ends) if end is not None},
-        brief=True,
-    )
-    context.buffers, context.pending, context.partial, context.partial_sums = saved
+    with context.on_one_way():
+        materialize_into(
+            context,
+            value,
+            copy,
+            {axis: end for axis, end in enumerate(ends) if end is not None},
+            brief=True,
+        )
     edge = w.current
     w.branch(join)
     w.place(join)
@@ -340,6 +343,7 @@ def multiply(
     pack_caches: tuple[PackCache | None, PackCache | None] = (None, None),
     precision: str = IEEE,
     sequential: bool = False,
+    loop: LoopAccumulator | None = None,
 ) -> None:
     """Write the matmul of two tiles into ``target``, for each batch.
 
@@ -372,10 +376,11 @@ def multiply(
                     precision,
                     sequential,
                     bool(context.state.options.get("invariant")),
+                    loop,
                 )
             )
             return
-        with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as loop:
+        with w.loop("0", str(target.shape[axis]), 1, nonempty=True) as matrices:
             moved = []
             for pointer, strides, element in (
                 (a_at, a.strides, a.element),
@@ -383,7 +388,7 @@ def multiply(
                 (c_at, target.strides, target.element),
             ):
                 moved.append(
-                    w.gep(storage_type(element), pointer, scaled(w, loop.index, strides[axis]))
+                    w.gep(storage_type(element), pointer, scaled(w, matrices.index, strides[axis]))
                 )
             batch(axis + 1, *moved)
 

@@ -134,7 +134,20 @@ def lower_barrier(context: Context, operation: Barrier) -> None:
 
 
 def lower_store(context: Context, operation: Store) -> None:
-    """``store``."""
+    """``store``, unless the loop of the value has stored it."""
+    stored = context.stored_in_loops.get(operation)
+    if stored is None:
+        _store(context, operation)
+        return
+    writer = context.writer
+    with (
+        writer.when(writer.emit(f"icmp eq i8 {writer.load('i8', stored)}, 0")),
+        context.on_one_way(),
+    ):
+        _store(context, operation)
+
+
+def _store(context: Context, operation: Store) -> None:
     pointer, value, mask = operation.pointer, operation.value, operation.mask
     if not is_tile(pointer):
         _store_scalar(context, operation, pointer, value, mask)
