@@ -233,6 +233,15 @@ def test_blocks_follow_the_shape(m, n, k, family, expected):
     assert (found.m, found.n, found.is_persistent, found.split) == expected
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "b_is_row_major", "columns"),
+    [(1, 4096, True, 1024), (8, 1024, True, 512), (9, 4096, True, 128), (8, 4096, False, 128)],
+)
+def test_few_rows_stream_rows_of_the_other_operand(m, n, b_is_row_major, columns):
+    found = matmul_blocks(m, n, 512, 32, Device("cpu", 2), b_is_row_major=b_is_row_major)
+    assert found.n == columns
+
+
 @pytest.mark.parametrize("rows", [8, 16, 32, 64])
 @pytest.mark.parametrize("columns", [4096, 8192, 16384])
 def test_operands_of_few_rows_fit_a_processor(rows, columns):

@@ -131,6 +131,9 @@ FEW_ROWS = 64
 MOST_PARTS = 16
 #: Elements along K of a loop in which starting and ending take much of the time.
 SHORT_LOOP = 512
+#: Rows up to which a CPU reads B in place, and the columns of a block of as many.
+_STREAMING_ROWS = 8
+_STREAMED_COLUMNS = 1024
 #: Part of the cost of copies that multiplications do not hide.
 _EXPOSED = 0.05
 #: Bytes at whose multiples rows lie in as few lines of the cache as there can be.
@@ -157,6 +160,7 @@ def matmul_blocks(
     may_widen: bool = False,
     may_cluster: bool = False,
     alignment: int = LINE,
+    b_is_row_major: bool = False,
 ) -> Blocks:
     """Return the blocks of a matmul.
 
@@ -173,10 +177,11 @@ def matmul_blocks(
             accumulators, the sum of two powers of two.
         may_cluster: whether a program may be that of a cluster.
         alignment: the power of two up to 128 bytes at whose multiples rows of operands begin.
+        b_is_row_major: whether rows of the right operand are contiguous, on a CPU.
     """
     if device.family == "cpu":
         rows, count = (64, 1) if is_invariant else (m, batch)
-        return _cpu_blocks(rows, n, k, count, device, columns)
+        return _cpu_blocks(rows, n, k, count, device, columns, b_is_row_major)
     family = _FAMILIES[device.family]
     candidates = [
         each
@@ -320,10 +325,22 @@ def _of_type(blocks: Blocks, bits: int) -> Blocks:
     return replace(blocks, k=max(blocks.k * 16 // bits, 16))
 
 
-def _cpu_blocks(m: int, n: int, k: int, batch: int, device: Device, minimum_columns: int) -> Blocks:
-    """Return blocks that occupy all threads, the largest where there are enough."""
+def _cpu_blocks(
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    device: Device,
+    minimum_columns: int,
+    b_is_row_major: bool,
+) -> Blocks:
+    """Return blocks that occupy all threads, the largest where there are enough.
+
+    Few rows stream B: in blocks of up to 4 KiB of its rows, each page is looked up a few times.
+    """
     rows = min(128, max(16, tw.next_power_of_2(m)))
-    columns = max(min(128, max(16, tw.next_power_of_2(n))), minimum_columns)
+    widest = _STREAMED_COLUMNS if b_is_row_major and m <= _STREAMING_ROWS else 128
+    columns = max(min(widest, max(16, tw.next_power_of_2(n))), minimum_columns)
     inner = min(64, max(16, tw.next_power_of_2(k)))
 
     def programs() -> int:

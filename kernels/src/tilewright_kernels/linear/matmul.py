@@ -168,6 +168,7 @@ def launch_matmul(
         may_widen=may_persist,
         may_cluster=may_persist and activation is epilogue is z is None,
         alignment=row_alignment(a, b) if may_persist else LINE,
+        b_is_row_major=device.family == "cpu" and strides(b)[-1] == 1,
     )
     results = (c, z, bias, residual, array_0, array_1, array_2)
     constants = {

@@ -273,12 +273,14 @@ def test_tile_of_few_rows(columns: int, agree: Callable[..., Any]) -> None:
     agree(kernel.finish())
 
 
-@pytest.mark.parametrize(("name", "lanes"), [("x86-64-v3", 8), ("x86-64-v4", 16)])
+@pytest.mark.parametrize(
+    ("name", "lanes", "together"), [("x86-64-v3", 8, [1]), ("x86-64-v4", 16, [2, 1])]
+)
 def test_few_rows_read_rows_of_b_side_by_side(
-    name: str, lanes: int, module_of: Callable[..., Any]
+    name: str, lanes: int, together: list[int], module_of: Callable[..., Any]
 ) -> None:
     """The accumulator goes through memory once for eight rows of B, each of whose lines is
-    prefetched once."""
+    prefetched once for all rows of A that the registers hold, and so for the one left over."""
     arguments = [np.zeros((64, 64), np.float32)] * 3
     text = write_module(
         module_of(_masked_product, [*arguments, 1, 64, 64], optimise=True, M=64, N=128, K=64),
@@ -290,10 +292,11 @@ def test_few_rows_read_rows_of_b_side_by_side(
         for body in re.findall(r"^loop\d+:\n((?:  .*\n)+)", text, re.MULTILINE)
         if "prefetch" in body and "llvm.fma" in body
     ]
-    assert len(loops) == 1
-    (body,) = loops
-    assert body.count("llvm.fma") == 16 and body.count("llvm.prefetch") == 2 * 8 * lanes * 4 // 64
-    assert body.count(f"store <{lanes} x float>") == 2
+    assert len(loops) == len(together)
+    for body, rows in zip(loops, together, strict=True):
+        assert body.count("llvm.fma") == 16 * rows
+        assert body.count("llvm.prefetch") == 2 * 8 * lanes * 4 // 64
+        assert body.count(f"store <{lanes} x float>") == 2 * rows
 
 
 def test_addresses_of_rows_are_computed_in_front_of_the_loops_along_them(

@@ -4,7 +4,8 @@ A tile of B is a few hundred bytes each of rows that lie far apart, which no har
 follows. So a few rows of B are read side by side, a cache line of each in turn, and the same line
 of rows further on is prefetched into the second-level cache: more requests can be in flight there
 than the nearest cache has buffers for. The accumulator, which stays in the nearest cache, is loaded
-and stored once for these rows together.
+and stored once for these rows together. Two rows of A share what is read of B where there are
+registers for it, so that loads do not take longer than the multiplications.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from tilewright_cpu.hardware import Hardware
 _MAX_ROWS: Final = 8
 #: Rows of B that are read side by side: with 4, 0.95 of the bandwidth.
 ROWS_PER_PASS: Final = 8
+#: Rows of A that share reads of B where the registers hold their elements for all rows of a pass.
+ROWS_TOGETHER: Final = 2
+_REGISTERS_FOR_TWO: Final = 32
 #: Bytes of B that are prefetched: some times what memory delivers in its latency.
 _AHEAD_BYTES: Final = 8 << 10
 
@@ -66,6 +70,7 @@ def write_rows(
     panels = split_columns(b.columns, Block(1, vectors, lanes))
     ahead = max(ROWS_PER_PASS, -(-_AHEAD_BYTES // (b.columns * size)))
     rows = limits.rows or str(a.rows)
+    together = ROWS_TOGETHER if hardware.registers >= _REGISTERS_FOR_TWO else 1
     counts = [
         limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
         for panel in panels
@@ -82,25 +87,30 @@ def write_rows(
         with w.loop("0", str(limits.blocks(w, limits.k, first, steps, count)), 1) as groups:
             k = plus(w, scaled(w, groups.index, steps), first)
             b_rows = [address(w, b, plus(w, k, r), 0) for r in range(steps)]
-            with w.loop("0", rows, 1) as each:
+
+            def add(row: Extent, number: int, k: Extent = k, b_rows: list[str] = b_rows) -> None:
+                """Add the products of ``number`` rows of A from ``row`` on."""
+                steps, stored = len(b_rows), storage_type(c.element)
+                here = [plus(w, row, r) for r in range(number)]
                 factors = [
-                    _factor(w, hardware, kernel, a, each.index, plus(w, k, r)) for r in range(steps)
+                    [_factor(w, hardware, kernel, a, each, plus(w, k, r)) for r in range(steps)]
+                    for each in here
                 ]
-                row = w.gep(storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride))
+                c_rows = [w.gep(stored, c.pointer, scaled(w, r, c.row_stride)) for r in here]
+                later = scaled(w, ahead, b.row_stride)
                 for panel, panel_count in zip(panels, counts, strict=True):
                     _write_panels(
-                        w,
-                        hardware,
-                        kernel,
-                        factors,
-                        b,
-                        b_rows,
-                        scaled(w, ahead, b.row_stride),
-                        row,
-                        c.align,
-                        panel,
+                        w, hardware, kernel, factors, b, b_rows, later, c_rows, c.align, panel,
                         panel_count,
-                    )
+                    )  # fmt: skip
+
+            single: Extent = 0
+            if together > 1 and a.rows > 1:
+                single = w.emit(f"and i64 {rows}, {-together}")
+                with w.loop("0", single, together) as each:
+                    add(each.index, together)
+            with w.loop(str(single), rows, 1) as each:
+                add(each.index, 1)
 
 
 def write_rows_along_k(
@@ -186,22 +196,22 @@ def _write_panels(
     w: FunctionWriter,
     hardware: Hardware,
     kernel: Kernel,
-    factors: list[str],
+    factors: list[list[str]],
     b: Matrix,
     b_rows: list[str],
     later: Extent,
-    c_row: str,
+    c_rows: list[str],
     align: int,
     panel: Panel,
     count: Extent,
 ) -> None:
-    """Add each factor times its row of B to ``count`` panels of a row of the accumulator.
+    """Add each row's factors times rows of B to ``count`` panels of rows of the accumulator.
 
     ``later``: how many elements further on B is prefetched.
     """
     k_group, stored, size = kernel.scheme.k_group, storage_type(b.element), byte_size(b.element)
     splats = {
-        width: [w.splat(k_group, factor, width) for factor in factors]
+        width: [[w.splat(k_group, factor, width) for factor in row] for row in factors]
         for width in set(panel.widths)
     }
     vectors = [(sum(panel.widths[:v]), width, width) for v, width in enumerate(panel.widths)]
@@ -211,10 +221,13 @@ def _write_panels(
     ) as loop:
         column = plus(w, loop.index, panel.start)
         fetched = plus(w, column, later)
-        target = w.gep(k_group, c_row, column)
+        targets = [w.gep(k_group, c_row, column) for c_row in c_rows]
         accumulators = [
-            masked_load(w, k_group, w.gep(k_group, target, start), align, width, valid)
-            for start, width, valid in vectors
+            [
+                masked_load(w, k_group, w.gep(k_group, target, start), align, width, valid)
+                for start, width, valid in vectors
+            ]
+            for target in targets
         ]
         for r, b_row in enumerate(b_rows):
             ahead, here = w.gep(stored, b_row, fetched), w.gep(stored, b_row, column)
@@ -225,8 +238,11 @@ def _write_panels(
                 value = widen(
                     w, b.element, value, width, kernel.scheme.element, hardware.can("half")
                 )
-                accumulators[v] = multiply_k_groups(
-                    w, kernel, splats[width][r], value, accumulators[v], width
-                )
-        for (start, width, valid), total in zip(vectors, accumulators, strict=True):
-            masked_store(w, k_group, total, w.gep(k_group, target, start), align, width, valid)
+                for row, sums in enumerate(accumulators):
+                    sums[v] = multiply_k_groups(
+                        w, kernel, splats[width][row][r], value, sums[v], width
+                    )
+        for target, sums in zip(targets, accumulators, strict=True):
+            for (start, width, valid), total in zip(vectors, sums, strict=True):
+                place = w.gep(k_group, target, start)
+                masked_store(w, k_group, total, place, align, width, valid)
