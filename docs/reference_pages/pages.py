@@ -102,7 +102,7 @@ def page(name: Name) -> str:
         lines += [
             "## Example",
             "",
-            "The following is a complete program. The tests of Tilewright run it.",
+            "This is a complete program, which the tests of Tilewright run.",
             "",
             "```python",
             program(example).rstrip(),

@@ -316,6 +316,7 @@ def _triton() -> str:
 
 #: names whose objects say too little of themselves -> what they mean
 _NOTES: dict[str, str] = {
+    "tilewright.hooks": "The hooks of the runtime: functions that launches and compilations call.",
     "tl.math": "mathematics: [table](math.md)",
     "tl.core": "types, values and builtins under one name: [table](core.md)",
     "tl.standard": "the standard library: [table](core.md)",

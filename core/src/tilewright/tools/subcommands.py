@@ -48,7 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
         "explain",
         "write an HTML report that shows how the compiler lowered each line of a kernel",
     )
-    explain.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    explain.add_argument(
+        "kernel",
+        metavar="FILE:KERNEL",
+        help="a kernel of a Python file; FILE if it is the only one",
+    )
     _what_is_compiled(explain)
     explain.add_argument(
         "--arguments",
@@ -80,7 +84,11 @@ def build_parser() -> argparse.ArgumentParser:
         "compile",
         "compile a kernel to a shared library and a header for C programs",
     )
-    export.add_argument("kernel", metavar="FILE:KERNEL", help="a kernel of a Python file")
+    export.add_argument(
+        "kernel",
+        metavar="FILE:KERNEL",
+        help="a kernel of a Python file; FILE if it is the only one",
+    )
     _what_is_compiled(export)
     export.add_argument(
         "--name", help="name of the files and functions (default: the kernel's name)"
@@ -373,7 +381,9 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
 
 def _described_launch(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "kernel", metavar="FILE:KERNEL", help="a kernel of a Python file, which is imported"
+        "kernel",
+        metavar="FILE:KERNEL",
+        help="a kernel of a Python file, which is imported; FILE if it is the only one",
     )
     _launch(command, "constants")
     command.add_argument(
@@ -393,7 +403,7 @@ def _launch(command: argparse.ArgumentParser, names: str, *, required: bool = Tr
         help=(
             "arguments of the launch: 'x=fp32[n, 64], n=4096, scale=0.5'; each name (x, n, scale) "
             "is a parameter of the kernel; write other extents as numbers; arrays of floats get "
-            "random values, arrays of integers zeros"
+            "random values, arrays of integers zeros (trace and bisect: unless --arrays sets them)"
         ),
     )
     command.add_argument(

@@ -16,12 +16,12 @@ class MockTensor:
 
     Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
-    It has no memory. Its address counts as aligned, and its device is the one that the kernel is
-    compiled for.
+    A mock has no memory. The compiler assumes that its address is aligned, and that it is on the
+    device that the kernel is compiled for.
 
     Args:
         dtype: an element type of any library, or its name.
-        shape: the shape, which descriptors need.
+        shape: the shape, which is needed only for a descriptor of the mock.
     """
 
     device = None
