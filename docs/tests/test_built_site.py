@@ -109,6 +109,22 @@ def address_of(source: str) -> str:
     return re.sub(r"(^|(?<=/))index$|(?<!^)$", "", source.removesuffix(".md")).rstrip("/") + "/"
 
 
+def lost_tables(html: str) -> list[str]:
+    """Return the delimiter rows of Markdown tables that a page shows as text."""
+    return re.findall(r"\|:?-{3,}", re.sub(r"<(pre|code)\b.*?</\1>", "", html, flags=re.S))
+
+
+def test_tables_are_tables(site: Path) -> None:
+    lost = {
+        str(page.relative_to(site)): lost_tables(page.read_text()) for page in site.rglob("*.html")
+    }
+    assert {page: rows for page, rows in lost.items() if rows} == {}
+
+
+def test_tables_without_line_ends_are_found() -> None:
+    assert lost_tables("<p>text | a | b |\n|---|---|</p>") and not lost_tables("<code>|---|</code>")
+
+
 def test_moved_pages_redirect(site: Path) -> None:
     command = ["git", "log", "--no-renames", "--diff-filter=D", "--name-only", "--format="]
     if shutil.which("git") is None or not (DOCS.parent / ".git").exists():
