@@ -55,3 +55,19 @@ def test_a_program_runs_with_tensors_on_the_host(how, tmp_path):
         timeout=900,
     )
     assert found.stdout == "True cpu True ['a', '--host-tensors']\n", found.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the program finds a GPU")
+def test_without_the_option_the_error_names_it(tmp_path):
+    (tmp_path / "double.py").write_text(PROGRAM)
+    found = subprocess.run(
+        [sys.executable, "-m", "tilewright.compat.triton", "double.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert found.stderr.endswith(
+        "  help: without a GPU, let PyTorch create the tensors on the CPU: "
+        "python -m tilewright.compat.triton --host-tensors double.py ...\n"
+    ), found.stderr

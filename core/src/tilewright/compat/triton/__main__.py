@@ -14,8 +14,15 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from tilewright.compat.children import inherit
+from tilewright.errors import helped
 
 _HOST_TENSORS: Final = "--host-tensors"
+#: What PyTorch's errors say where a program asks for a GPU that is not there.
+_WITHOUT_GPU: Final = (
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+)
 _USAGE: Final = """\
 usage: python -m tilewright.compat.triton [--host-tensors] script.py [arguments ...]
        python -m tilewright.compat.triton [--host-tensors] -m module [arguments ...]
@@ -42,7 +49,16 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments and arguments[0] in ("-h", "--help") else 2
     inherit()
     with _host_tensors() if on_host else contextlib.nullcontext():
-        _run(arguments)
+        try:
+            _run(arguments)
+        except (AssertionError, RuntimeError) as error:
+            if not on_host and any(text in str(error) for text in _WITHOUT_GPU):
+                helped(
+                    error,
+                    "without a GPU, let PyTorch create the tensors on the CPU: "
+                    f"python -m tilewright.compat.triton {_HOST_TENSORS} {arguments[0]} ...",
+                )
+            raise
     return 0
 
 
