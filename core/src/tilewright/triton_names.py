@@ -16,7 +16,7 @@ _SUCCESSORS: Final[Mapping[str, str]] = MappingProxyType(
         "tilewright.backends": "backends are plugins: see tilewright.plugins",
         "tilewright.compile": (
             "kernel.warmup(*arguments, grid=grid) compiles without a launch, and "
-            "`tilewright export` compiles ahead of time"
+            "`tilewright compile` compiles a kernel for C programs"
         ),
         "tilewright.compiler": "kernel.warmup(...) and tw.explain compile without a launch",
         "tilewright.knobs": (

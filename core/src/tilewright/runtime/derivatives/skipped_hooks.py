@@ -25,13 +25,13 @@ def skipped_hooks_named(kernel: Any, launch: BoundLaunch) -> Iterator[None]:
             name for name, value in launch.named.items() if isinstance(value, TensorDescriptor)
         ]
         if names and _has_hooks(kernel):
-            raise helped(
+            helped(
                 error,
                 "derivatives do not call the pre_hook of a tw.Config, which may set the "
                 f"block_shape of {', '.join(names)}: set block_shape yourself, there and in the "
                 "descriptors of cotangents, and pass the block sizes by keyword; or pass arrays, "
                 "and make descriptors in the kernel (tl.make_tensor_descriptor)",
-            ) from error.__cause__
+            )
         raise
 
 
