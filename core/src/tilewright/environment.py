@@ -20,7 +20,7 @@ CHECKED = "TILEWRIGHT_CHECKED"
 VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_BACKEND": (
         "a backend's name",
-        "the backend of launches that do not name one",
+        "the backend of launches that do not name one; `reference` is the interpreter",
     ),
     "TILEWRIGHT_DEBUG": (
         "0 or 1",
@@ -33,8 +33,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
     "TILEWRIGHT_VERIFY": (
         "0, 1 or uses",
         "1: verify the IR before and after every pass, and after every stage of the GPU "
-        "toolkit; uses: check only that values are defined before their uses; both also check "
-        "the proxy fences of shared memory",
+        "toolkit; uses: verify only that values are defined before their uses. With both "
+        "values, the GPU toolkit also verifies the proxy fences of shared memory",
     ),
     "TILEWRIGHT_WARN_SLOW": (
         "0 or 1",
@@ -42,7 +42,7 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     ALLOW_GLOBALS: (
         "0 or 1",
-        "1: kernels can read any global variable; its value is compiled in",
+        "1: kernels can read any global variable; its value becomes a constant in the code",
     ),
     "TILEWRIGHT_FRONT_END_DEBUGGING": (
         "0 or 1",
@@ -55,20 +55,22 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_REPRODUCER_DIR": (
         "a folder",
-        "the folder for reproducers: inputs that LLVM or a vendor's tool rejects; the folder "
-        "of temporary files otherwise",
+        "the folder to which reproducers are written: inputs that LLVM or a vendor's tool "
+        "rejects. The default is the folder of temporary files",
     ),
     "TILEWRIGHT_CACHE_DIR": (
         "a folder",
-        "the folder of compiled kernels and tuning records; the user's cache folder otherwise",
+        "the folder of compiled kernels and tuning records. The default is in the user's "
+        "cache folder",
     ),
     "TILEWRIGHT_CACHE_SIZE": (
         "bytes, or a number with K, M or G",
-        "the size limit of the cache; 0: no cache; 2G otherwise",
+        "the size limit of the cache; 0: no cache. The default is 2G",
     ),
     "TILEWRIGHT_CACHE_SHARED": (
         "0 or 1",
-        "1: use a cache folder that other users own or can write to",
+        "1: use the cache folder even if other users own it or can write to it, see [Cache "
+        "security](#cache-security)",
     ),
     "TILEWRIGHT_AUTOTUNE": (
         "on, off, deterministic, refresh, memory or model",
@@ -104,21 +106,21 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_COMPILE_TIME_LIMIT": (
         "seconds; 0 for none",
-        "the time limit of a process that generates a kernel's code; 1800 otherwise",
+        "the time limit of a process that generates a kernel's code. The default is 1800",
     ),
     "TILEWRIGHT_PLUGIN_TIME_LIMIT": (
         "seconds; 0 for none",
-        "the time limit for importing a plugin and finding its devices, after which it is "
-        "skipped; 60 otherwise",
+        "the time limit for importing a plugin and finding its devices. A plugin that exceeds"
+        " it is skipped. The default is 60",
     ),
     "TILEWRIGHT_NUM_THREADS": (
         "a number above 0",
-        "threads that run kernels on the CPU",
+        "the number of threads that run kernels on the CPU",
     ),
     "TILEWRIGHT_CORPUS": (
         "a folder",
-        "record launches through `import triton` in this folder: names, types, shapes and "
-        "options, no source",
+        "record launches of kernels written for Triton in this folder: names, types, shapes "
+        "and options, but no source code",
     ),
     "TILEWRIGHT_TRITON": (
         "0 or 1",
