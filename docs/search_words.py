@@ -12,7 +12,7 @@ from typing import Any
 #: Source of a page, below ``docs/site`` -> words that lead to it.
 WORDS = {
     "backends/nvidia.md": ("PTX", "CUDA", "profiler"),
-    "concepts/addresses.md": ("pointers", "stride"),
+    "concepts/addresses.md": ("int64", "pointers", "stride"),
     "concepts/index.md": ("mask", "grid", "program_id"),
     "concepts/layouts.md": ("bank conflict", "coalescing", "layout"),
     "concepts/pipelining.md": ("cp.async", "pipelining", "shared memory", "num_stages"),
@@ -24,11 +24,11 @@ WORDS = {
     "guides/glossary.md": ("occupancy", "persistent", "register spill", "swizzle"),
     "guides/jax.md": ("shard_map",),
     "guides/numerics.md": ("NaN", "integer division", "numerics", "overflow", "tf32"),
-    "guides/porting.md": ("porting",),
-    "guides/pytorch.md": ("CUDA graphs", "DDP", "torch.export"),
+    "guides/porting.md": ("porting", "shim"),
+    "guides/pytorch.md": ("autograd.Function", "CUDA graphs", "DDP", "torch.export"),
     "guides/security.md": ("security",),
     "install.md": ("install", "uninstall", "upgrade"),
-    "performance.md": ("benchmark", "performance"),
+    "performance.md": ("benchmark", "performance", "transposed copy"),
     "reference/explain.md": ("explain", "roofline"),
     "reference/language/math.md": ("ULP",),
     "reference/models.md": ("torch.compile",),
