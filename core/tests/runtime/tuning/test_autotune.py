@@ -79,7 +79,9 @@ def test_launch_options_of_a_configuration(recorder):
 
 
 def test_conflicting_meta_parameters(recorder):
-    with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
+    with pytest.raises(
+        ValueError, match=r"Conflicting meta-parameters: BLOCK(.|\n)*help: leave them out"
+    ):
         tuned(Bench(recorder))[grid](np.zeros(64, np.float32), 64, BLOCK=8)
 
 

@@ -250,8 +250,11 @@ class TrialKernel(KernelInterface):
         conflicts = sorted(kwargs.keys() & config.kwargs.keys())
         if conflicts:
             raise TuningArgumentError(
-                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't "
-                "re-define auto-tuned symbols: the configurations set them"
+                with_help(
+                    f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you "
+                    "don't re-define auto-tuned symbols: the configurations set them",
+                    "leave them out, or launch the kernel without its tuner, kernel.fn",
+                )
             )
 
     def _races(self) -> bool:
