@@ -247,11 +247,12 @@ def aggregate(cls: type) -> type[aggregate_value]:
     """Decorate a class with annotated fields: kernels can create, pass and return its instances.
 
     Annotate each field with ``tl.tensor``, ``tl.constexpr``, ``tl.tuple`` or another aggregate. A
-    class attribute of the same name is the field's default. ``__init__`` must set every field. It
-    may be a kernel-language function, a constexpr function or a plain Python function. Without
-    ``__init__``, callers pass the fields by position or by name. Methods may also be
-    kernel-language functions, constexpr functions or plain Python functions, which run during
-    compilation. Base classes must be aggregates; their fields come before those of the class.
+    class attribute of the same name is the field's default. If the class defines ``__init__``, it
+    must set every field, and may be a kernel-language function, a constexpr function or a plain
+    Python function. Without ``__init__``, callers pass the fields by position or by name.
+    Methods may also be kernel-language functions, constexpr functions or plain Python functions,
+    which run during compilation. Base classes must be aggregates; their fields come before those
+    of the class.
 
     Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
     :func:`aggregate_replace` instead. There is one exception: a plain Python method may assign to

@@ -210,7 +210,7 @@ def vjp(
     of ``y``. For each parameter ``x`` in ``wrt``, pass an array ``d_x``, to which the adjoint
     writes the gradient. It has the shape and strides of ``x``, or one element if ``x`` is a float.
     The cotangent of an array may have another float type than the array: pass a float32 array if
-    many terms are added to the gradient of a float16 array. The adjoint writes to no other array.
+    many terms are added to the gradient of a float16 array. It writes only to these arrays.
     The inputs must have the same values as in the forward launch.
 
     How the adjoint writes a gradient depends on how the kernel loads the input. If the addresses
