@@ -38,6 +38,16 @@ def _times_transposed_reference(a: Any, b: Any) -> Any:
     return a @ b.T
 
 
+def _scaled_by_transposed(
+    a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any, out_dtype: str
+) -> Any:
+    return tk.scaled_matmul(a, b.T, a_scale, b_scale, bias, out_dtype=out_dtype)
+
+
+def _scaled_by_transposed_reference(a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any) -> Any:
+    return tk.scaled_matmul_reference(a, b.T, a_scale, b_scale, bias)
+
+
 def _quantize_reference(x: Any, block: Any, dtype: str) -> Any:
     return tk.quantize_reference(x, block or (1, x.shape[1]), dtype)
 
@@ -93,6 +103,8 @@ def _quantized() -> list[Sample]:
         "b_scale": 0.5 + scales.random((2, 1)), "bias": normal(33),
     }  # fmt: skip
     rows = {**blocks, "a_scale": blocks["a_scale"][:, :1], "b_scale": 0.5 + scales.random((1, 33))}
+    row = {**blocks, "a": blocks["a"][:1], "b": np.ascontiguousarray(blocks["b"].T),
+           "a_scale": blocks["a_scale"][:1]}  # fmt: skip
     scaled = (tk.scaled_matmul, tk.scaled_matmul_reference)
     quantized = (tk.quantized_matmul, tk.quantized_matmul_reference)
     result = {"out_dtype": "float32"}
@@ -111,6 +123,10 @@ def _quantized() -> list[Sample]:
         ),
         Sample(
             "scaled_matmul rows", *scaled, rows, own=result, dtypes=("float32",), tolerance=1000,
+        ),
+        Sample(
+            "scaled_matmul row", _scaled_by_transposed, _scaled_by_transposed_reference, row,
+            own=result, dtypes=("float32",), tolerance=1000, takes_out=False,
         ),
         # half a step of int8
         Sample(

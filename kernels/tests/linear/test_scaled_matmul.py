@@ -73,6 +73,64 @@ def test_parts_along_k(kind, monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
+def launched_row(monkeypatch, n, k, kinds, dtype=E4M3, step=1, has_bias=False):
+    """Check one row by the kernel that a GPU of 132 processors runs, in memory of NaN."""
+    monkeypatch.setattr(module, "device_of", lambda _: Device("hopper", 132))
+    launches = []
+    vector = module._launch_vector
+    monkeypatch.setattr(
+        module, "_launch_vector", lambda *given: launches.append(1) or vector(*given)
+    )
+    blocks = -(-k // 128)
+    a, b = operands(1, step * n, k, dtype)
+    b = np.asfortranarray(b)[:, ::step]
+    a_scale = scales(kinds[0], (1, 1), (1, step * blocks))
+    a_scale = a_scale[:, ::step] if kinds[0] == "block" else a_scale
+    b_scale = scales(kinds[1], (1, step * n), (blocks, step * -(-n // 128)))
+    b_scale = b_scale if kinds[1] == "tensor" else b_scale[:, ::step]
+    bias = np.random.default_rng(2).standard_normal(n).astype(np.float32) if has_bias else None
+    memory = np.full((1, step * n), np.nan, np.float32)
+    out = memory[:, ::step]
+    tk.scaled_matmul(a, b, a_scale, b_scale, bias, out_dtype="float32", out=out)
+    assert launches
+    expected = tk.scaled_matmul_reference(*doubled(a, b, a_scale, b_scale, bias))
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-3)
+    assert np.isnan(memory[:, 1::step]).all() or step == 1
+
+
+@pytest.mark.parametrize("kinds", list(itertools.product(KINDS, KINDS)))
+def test_one_row_with_scales_of_each_kind(kinds, monkeypatch):
+    launched_row(monkeypatch, 197, 1301, kinds)
+
+
+@pytest.mark.parametrize("n, k", [(1, 1), (5, 128), (130, 2048), (2113, 384)])
+@pytest.mark.parametrize("step", [1, 2])
+def test_one_row_of_any_extents_and_strides(n, k, step, monkeypatch):
+    launched_row(monkeypatch, n, k, ("block", "block"), step=step, has_bias=True)
+
+
+@pytest.mark.parametrize("kind", ["row", "block"])
+def test_one_row_of_integers(kind, monkeypatch):
+    launched_row(monkeypatch, 33, 700, (kind, kind), np.int8)
+
+
+@pytest.mark.parametrize("n, columns", [(1024, 4), (4096, 8), (65536, 8)])
+def test_rows_of_the_matrix_keep_processors_busy(n, columns, monkeypatch):
+    """Programs have 64 bytes a thread; there are two for each processor, or few columns in each."""
+    found = {}
+    a, b = np.ones((1, 4096), E4M3), np.ones((n, 4096), E4M3).T
+    scale = np.ones((), np.float32)
+
+    def run(kernel, grid, *arguments, **constants):
+        found.update(grid=grid, **constants)
+
+    c = np.empty((1, n), np.float32)
+    device = Device("hopper", 132)
+    module._launch_vector(run, c, a, b, scale, scale, None, ("tensor", "tensor"), device)
+    assert found["BLOCK_N"] == columns and found["grid"] == (n // columns,)
+    assert found["BLOCK_N"] * found["BLOCK_K"] == 64 * 32 * found["num_warps"]
+
+
 @pytest.mark.parametrize("kind, block_n", [("tensor", 64), ("block", 64), ("block", 256)])
 def test_persistent_programs_equal_the_formula(kind, block_n):
     m, n, k = 70, 272, 256
@@ -127,7 +185,7 @@ def test_quantized_matrices_are_near(block, dtype):
     assert not q[7].astype(np.float32).any()
 
 
-@pytest.mark.parametrize("m", [1, 128, 1024])
+@pytest.mark.parametrize("m", [1, 16, 128, 1024])
 def test_kernels_with_scales_of_blocks_compile_for_gpus(m):
     a, b = np.ones((m, 1024), E4M3), np.ones((1024, 1024), E4M3)
     check_architectures(

@@ -150,6 +150,52 @@ def persistent_scaled_kernel(
 
 
 @tw.jit
+def scaled_vector_kernel(
+    a_ptr, b_ptr, c_ptr, a_scale_ptr, b_scale_ptr, bias_ptr, N, K,
+    stride_b, stride_c, stride_ask, stride_bsk, stride_bsn,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr,
+    A_SCALES: tl.constexpr, B_SCALES: tl.constexpr, SUM: tl.constexpr,
+):  # fmt: skip
+    """Multiply one row by a matrix whose memory is [N, K]; a program reads BLOCK_N rows of it.
+
+    The row is multiplied by the scales of blocks first; BLOCK_N divides the columns of a block.
+    """
+    first = tl.program_id(0) * BLOCK_N
+    columns = first + tl.arange(0, BLOCK_N)
+    inside = columns < N
+    b_ptrs = b_ptr + columns.to(tl.int64)[:, None] * stride_b
+    has_blocks: tl.constexpr = A_SCALES == "block" or B_SCALES == "block"
+    TYPE: tl.constexpr = tl.float32 if has_blocks else SUM
+    total = tl.zeros((BLOCK_N, BLOCK_K), TYPE)
+    for start in range(0, K, BLOCK_K):
+        k = start + tl.arange(0, BLOCK_K)
+        if EVEN_K:
+            a = tl.load(a_ptr + k).to(TYPE)
+            b = tl.load(b_ptrs + k[None, :], mask=inside[:, None], other=0.0)
+        else:
+            a = tl.load(a_ptr + k, mask=k < K, other=0.0).to(TYPE)
+            b = tl.load(b_ptrs + k[None, :], mask=inside[:, None] & (k < K)[None, :], other=0.0)
+        if has_blocks:
+            block = start // SCALED + tl.arange(0, BLOCK_K // SCALED)
+            scale = tl.full((BLOCK_K // SCALED,), 1.0, tl.float32)
+            if A_SCALES == "block":
+                places = a_scale_ptr + block * stride_ask
+                scale *= tl.load(places, mask=block * SCALED < K, other=0.0)
+            if B_SCALES == "block":
+                places = b_scale_ptr + first // SCALED * stride_bsn + block * stride_bsk
+                scale *= tl.load(places, mask=block * SCALED < K, other=0.0)
+            a = (a.reshape(BLOCK_K // SCALED, SCALED) * scale[:, None]).reshape(BLOCK_K)
+        total += b.to(TYPE) * a[None, :]
+    row = tl.arange(0, 1)
+    result = scaled_result(
+        tl.sum(total, 1)[None, :], a_scale_ptr, b_scale_ptr, bias_ptr, row, columns, 1, N,
+        0, stride_bsn, A_SCALES, B_SCALES,
+    )  # fmt: skip
+    places = c_ptr + row[:, None] + columns.to(tl.int64)[None, :] * stride_c
+    tl.store(places, result.to(c_ptr.dtype.element_ty), mask=inside[None, :])
+
+
+@tw.jit
 def quantize_kernel(
     x_ptr, q_ptr, scale_ptr, M, N, stride_m, stride_n, stride_qm, stride_qn, stride_sm, stride_sn,
     maximum, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUPS: tl.constexpr,

@@ -27,6 +27,7 @@ from tilewright_kernels.linear.scaled_kernels import (
     SCALED,
     persistent_scaled_kernel,
     scaled_matmul_kernel,
+    scaled_vector_kernel,
 )
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.block_rules import block_rule
@@ -95,6 +96,9 @@ def _launch(
     bias = None if bias is None else packed(bias)
     a_kind, b_kind = _kind(a_scale, m, k, 1), _kind(b_scale, n, k, 0)
     device = device_of(a)
+    if _is_vector(a, b, device):
+        _launch_vector(run, c, a, b, a_scale, b_scale, bias, (a_kind, b_kind), device)
+        return
     may_persist = (
         device.family in ("hopper", "blackwell")
         and k > 0
@@ -188,6 +192,58 @@ def _launch(
             SUM=accumulator_of("float32"),
             ACTIVATION=None,
         )
+
+
+def _is_vector(a: Any, b: Any, device: Device) -> bool:
+    """Return whether ``a`` is one row on a GPU, and a program reads rows of B [N, K]."""
+    k = b.shape[0]
+    in_rows = k == 1 or strides(a)[1] == strides(b)[0] == 1
+    return device.family != "cpu" and a.shape[0] == 1 and k > 0 and in_rows
+
+
+def _launch_vector(
+    run: Launcher,
+    c: Any,
+    a: Any,
+    b: Any,
+    a_scale: Any,
+    b_scale: Any,
+    bias: Any,
+    kinds: tuple[str, str],
+    device: Device,
+) -> None:
+    """Launch the kernel for one row and a matrix whose memory is [N, K].
+
+    A thread has 64 bytes of B in an iteration. Programs of eight columns read the row fewer times
+    than those of four, which are enough for all processors where there are few columns.
+    """
+    k, n = b.shape
+    columns = 8 if tw.cdiv(n, 8) >= 2 * device.processors else 4
+    inner = min(max(tw.next_power_of_2(k), _SCALED), 1024)
+    run(
+        scaled_vector_kernel,
+        (tw.cdiv(n, columns),),
+        a,
+        b,
+        c,
+        a_scale,
+        b_scale,
+        bias,
+        n,
+        k,
+        strides(b)[1],
+        strides(c)[1],
+        _scale_strides(a_scale, kinds[0])[1],
+        *_scale_strides(b_scale, kinds[1]),
+        BLOCK_N=columns,
+        BLOCK_K=inner,
+        EVEN_K=k % inner == 0,
+        A_SCALES=kinds[0],
+        B_SCALES=kinds[1],
+        SUM=accumulator_of(name_of(a)),
+        num_warps=max(columns * inner // 2048, 1),
+        num_stages=1,
+    )
 
 
 def _by_columns(run: Launcher, scale: Any) -> Any:
@@ -301,7 +357,8 @@ def scaled_matmul(
 
     Returns:
         An array of shape (M, N). Matrix instructions add the products within a block. The sums of
-        the blocks are scaled and added in float32.
+        the blocks are scaled and added in float32. On GPUs, where ``a`` is one row, scaled products
+        are added in float32.
 
     Raises:
         ValueError: the shapes do not match.
