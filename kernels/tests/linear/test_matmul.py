@@ -287,6 +287,36 @@ def test_clusters_read_columns_once_where_rows_are_apart_from_lines(m, n, k):
     assert matmul_blocks(m, n, 2048, 16, device, alignment=128, **options).ctas == 1
 
 
+@pytest.mark.parametrize(
+    "m, n, k, alignment, blocks",
+    [
+        (3000, 1000, 3000, 16, (256, 256, 2)),
+        (5000, 5000, 5000, 16, (256, 256, 2)),
+        (1000, 1000, 1000, 16, (128, 128, 2)),
+        (2000, 2000, 2000, 32, (128, 256, 1)),
+    ],
+)
+def test_rows_apart_from_lines_cost_by_their_sectors(m, n, k, alignment, blocks):
+    options = {"may_persist": True, "may_widen": True, "may_cluster": True}
+    found = matmul_blocks(m, n, k, 16, Device("hopper", 132), alignment=alignment, **options)
+    assert (found.m, found.n, found.ctas) == blocks
+
+
+@pytest.mark.parametrize(
+    "m, n, ctas, columns, rows",
+    [
+        (128, 128, 1, 1280, 4),
+        (128, 128, 1, 1536, 16),
+        (256, 128, 2, 1280, 4),
+        (128, 256, 1, 2048, 4),
+        (128, 256, 1, 4096, 16),
+    ],
+)
+def test_few_rows_of_blocks_are_together_where_a_round_has_all_columns(m, n, ctas, columns, rows):
+    blocks = Blocks(m, n, 64, is_persistent=True, ctas=ctas)
+    assert module._rows_together(blocks, columns, 132) == rows
+
+
 def test_blocks_of_short_groups_along_k_share_a_processor():
     device = Device("hopper", 132)
     short = k_grouped_blocks(2048, 768, 256, 16, device, 128)
@@ -313,7 +343,8 @@ def test_persistent_programs_compile_for_hopper(m, n, k):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_programs_of_clusters_compile_for_hopper(has_bias):
-    a, b, bias, residual = drawn(12, "float16", (1000, 2008), (3000, 2008), (3000,), (1000, 3000))
+@pytest.mark.parametrize("m, n, k", [(1000, 3000, 2008), (3000, 1000, 3000), (1000, 1000, 1000)])
+def test_programs_of_clusters_compile_for_hopper(m, n, k, has_bias):
+    a, b, bias, residual = drawn(12, "float16", (m, k), (n, k), (n,), (m, n))
     more = (bias, residual) if has_bias else ()
     checks.check_architectures(module.MATMUL, a, b.T, *more, architectures=("sm_90a",))

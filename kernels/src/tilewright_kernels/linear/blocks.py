@@ -113,7 +113,11 @@ _HOPPER_DESCRIPTORS = (
     Blocks(128, 64, 64, 8, 8, is_persistent=True),
     Blocks(64, 128, 64, 4, 8, is_persistent=True),
 )
-_HOPPER_CLUSTERS = (Blocks(256, 192, 64, 8, 4, is_persistent=True, ctas=2),)
+_HOPPER_CLUSTERS = (
+    Blocks(256, 192, 64, 8, 4, is_persistent=True, ctas=2),
+    Blocks(256, 256, 64, 8, 4, is_persistent=True, ctas=2),
+    Blocks(128, 128, 64, 4, 8, is_persistent=True, ctas=2),
+)
 _FAMILIES = {
     "hopper": _Family(2048, 70, 2100, 1600, _HOPPER, _HOPPER_DESCRIPTORS, 1.1, _HOPPER_CLUSTERS),
     "blackwell": _Family(4096, 64, 4000, 3000, _HOPPER),
@@ -138,8 +142,9 @@ _STREAMED_COLUMNS = 1024
 _EXPOSED = 0.05
 #: Bytes at whose multiples rows lie in as few lines of the cache as there can be.
 LINE = 128
-#: Cost of rows that begin elsewhere.
-_STRADDLING = 2.3
+#: Alignment of rows -> cost of the lines that they straddle: 128 bytes at a multiple of 32 are in
+#: four sectors of the cache, and others in five.
+_STRADDLING = {16: 2.3, 32: 1.6, 64: 1.6, LINE: 1.0}
 #: Bytes to whose multiples steps between rows must be known so that pointers become descriptors.
 _KNOWN = 32
 
@@ -275,7 +280,7 @@ def _cycles(
     else:
         computed = rounds * (steps * iteration * family.by_pointers + family.start + stored)
     lines = tiles * (blocks.m + blocks.n) * k * bits / 8 / family.cache_bytes / processors
-    computed = max(computed, lines * (1 if alignment >= LINE else _STRADDLING))
+    computed = max(computed, lines * _STRADDLING[max(alignment, 16)])
     moved = batch * (m * k + n * k + m * n) * bits / 8
     summed = 0.0
     if split > 1:

@@ -305,7 +305,7 @@ def launch_persistent(
         BLOCK_N=blocks.first,
         MORE_N=blocks.n - blocks.first,
         BLOCK_K=blocks.k,
-        GROUP_M=2 * _GROUP_M,
+        GROUP_M=_rows_together(blocks, n, processors),
         PROGRAMS=programs,
         A_IS_TRANSPOSED=bool(is_transposed_in_memory(a)),
         B_IS_TRANSPOSED=bool(is_transposed_in_memory(b)),
@@ -313,6 +313,17 @@ def launch_persistent(
         **constants,
         **blocks.options,
     )
+
+
+def _rows_together(blocks: Blocks, n: int, processors: int) -> int:
+    """Return the rows of blocks that programs take column by column.
+
+    A round of programs has all columns of blocks where these are no more than its square would be.
+    A group of few rows ends within a round then, so that few rounds read a row's operand.
+    """
+    across = tw.cdiv(n, blocks.n)
+    is_wide = across * across * blocks.n <= processors // blocks.ctas * blocks.m
+    return _GROUP_M // 2 if is_wide else 2 * _GROUP_M
 
 
 def launch_vector(
