@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,22 @@ def _usable_or_lost(session: Session) -> None:
         session.require(str(error), "a launch on a device that is lost should say so")
 
 
+@contextlib.contextmanager
+def _failed_assertion(session: Session, message: str) -> Iterator[None]:
+    """Demand an error about an assertion, and its message: in the error, or in what is printed."""
+    reported = ""
+    with session.printed(errors=True) as lines, session.raises(KernelError, "assert"):
+        try:
+            yield
+        except KernelError as error:
+            reported = str(error)
+            raise
+    session.require(
+        message in "\n".join((reported, *lines)),
+        f"the assertion's message {message!r} is not reported: {reported}",
+    )
+
+
 @CASES("assert/holds", "device_assert", needs=elements(tile=8, features={"assert"}), quick=True)
 def assertions_that_hold(session: Session) -> None:
     """Nothing is raised; lanes that the mask leaves out may hold anything."""
@@ -240,26 +258,18 @@ def a_failed_assertion_is_an_error(session: Session, at: int) -> None:
     x, out = np.zeros(32, np.int32), np.zeros(32, np.int32)
     x[at] = 100
     _usable(session)
-    with session.raises(KernelError, "assert"):
+    with _failed_assertion(session, "a hundred or more"):
         session.launch(guarded_copy, (4,), x, out, 32, BLOCK=8, debug=True)
     _usable_or_lost(session)
 
 
 @CASES("assert/message", "device_assert", needs=elements(tile=8, features={"assert"}))
 def the_message_is_reported(session: Session) -> None:
-    """In the error, or among what the process prints."""
-    x, out, reported = np.full(8, 100, np.int32), np.zeros(8, np.int32), ""
+    """The message appears once or more where every lane fails."""
+    x, out = np.full(8, 100, np.int32), np.zeros(8, np.int32)
     _usable(session)
-    with session.printed(errors=True) as lines, session.raises(KernelError):
-        try:
-            session.launch(guarded_copy, (1,), x, out, 8, BLOCK=8, debug=True)
-        except KernelError as error:
-            reported = str(error)
-            raise
-    session.require(
-        "a hundred or more" in "\n".join((reported, *lines)),
-        f"the assertion's message is not reported: {reported}",
-    )
+    with _failed_assertion(session, "a hundred or more"):
+        session.launch(guarded_copy, (1,), x, out, 8, BLOCK=8, debug=True)
     _usable_or_lost(session)
 
 
@@ -269,7 +279,7 @@ def the_mask_tells_which_lanes_count(session: Session) -> None:
     x[:10] = 1
     session.launch(guarded_copy, (2,), x, out, 10, BLOCK=8, debug=True)
     session.check(out, x + 1)
-    with session.raises(KernelError, "assert"):
+    with _failed_assertion(session, "a hundred or more"):
         session.launch(guarded_copy, (2,), x, out, 11, BLOCK=8, debug=True)
     _usable_or_lost(session)
 
@@ -289,7 +299,7 @@ def assertions_in_loops_and_branches(session: Session, values: tuple[int, ...]) 
             guarded_scalars, (1,), np.array(good, np.int32), total, len(good), debug=True
         )
         session.check(total, np.array([sum(good)], np.int32))
-    with session.raises(KernelError, "assert"):
+    with _failed_assertion(session, "not positive"):
         session.launch(
             guarded_scalars, (1,), np.array(values, np.int32), total, len(values), debug=True
         )
@@ -310,7 +320,7 @@ def assertions_are_for_debug_mode(session: Session) -> None:
     session.check(out, x + 1)
     session.launch(always_checked, (1,), x, 100)
     session.launch(always_checked, (1,), x, 3, debug=False)
-    with session.raises(KernelError, "assert"):
+    with _failed_assertion(session, "x is not n"):
         session.launch(always_checked, (1,), x, 3)
 
 
