@@ -315,6 +315,37 @@ def test_chains_of_products_bring_keys_and_values_once(steps: int, completion: s
 
 
 @device_function
+def pages(q, k, out, steps):
+    x = q.load([0, 0])
+    total = tl.zeros((32, 16), dtype=tl.float32)
+    for step in tl.range(steps, num_stages=2, warp_specialize=True):
+        keys = k.load([step, 0, 0]).reshape(16, 16)
+        total = tl.dot(tl.dot(x, tl.trans(keys)), keys, total)
+    out.store([0, 0], total)
+
+
+@pytest.mark.parametrize("completion", ["late", "crossed", "random"])
+def test_parts_of_a_block_with_a_leading_axis_of_one_are_along_its_rows(completion: str) -> None:
+    rng = np.random.default_rng(0)
+    q, k = small(rng, 32, 16), small(rng, 64, 16).reshape(4, 16, 16)
+    out = np.full((32, 16), np.nan, np.float32)
+    blocks = {"q": "32,16", "k": "1,16,16", "out": "32,16"}
+    signature = {name: f"tensordesc<fp32[{block}]>" for name, block in blocks.items()}
+    module = compile_function(pages, {**signature, "steps": "i32"}, {})
+    run_passes(module)
+    target = BulkTarget(8, rows=True, completion=completion)
+    arguments = [*map(emulator.EmulatedDescriptor, (q, k, out)), 4]
+    emulator.run(module, arguments, target=target, num_warps=2, num_ctas=2)
+    np.testing.assert_array_equal(out, sum(q @ each.T @ each for each in k))
+    shared = {
+        operation.operands[0].type.shape
+        for operation in starts(module)
+        if operation.attribute("to_all")
+    }
+    assert shared == {(1, 16, 16)}
+
+
+@device_function
 def halves(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float32)

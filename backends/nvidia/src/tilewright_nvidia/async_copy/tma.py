@@ -56,6 +56,7 @@ from tilewright.simt.target.copy_mechanism import (
     BlockAccess,
     BlockCopy,
     CopyMechanism,
+    multicast_axis,
 )
 from tilewright.simt.target.matmul_plan import Matmul, MatmulPlan
 from tilewright.simt.target.simt_target import required
@@ -456,13 +457,10 @@ def _pieces(context: SimtContext, copy: BlockCopy) -> list[tuple[str, str, list[
         first = w.emit(
             f"getelementptr i8, {_SHARED} {first}, i32 {w.emit(f'mul i32 {rank}, {step}')}"
         )
-        offsets = (
-            w.emit(
-                f"add i32 {offsets[0]}, "
-                f"{w.emit(f'mul i32 {rank}, {copy.layout.shape[0] // copy.parts}')}"
-            ),
-            *offsets[1:],
-        )
+        cut = multicast_axis(copy.layout.shape)
+        extent = copy.layout.shape[cut] // copy.parts
+        start = w.emit(f"add i32 {offsets[cut]}, {w.emit(f'mul i32 {rank}, {extent}')}")
+        offsets = (*offsets[:cut], start, *offsets[cut + 1 :])
     for offset, point in found.starts:
         address = w.emit(f"getelementptr i8, {_SHARED} {first}, i32 {offset}") if offset else first
         if copy.rows:

@@ -10,6 +10,7 @@ from typing import Final
 from tilewright.ir.types import Type
 from tilewright.llvm.emission.registers import storage_size
 from tilewright.simt.layouts.linear_layout import SharedLayout, row_major
+from tilewright.simt.target.copy_mechanism import multicast_axis
 from tilewright_nvidia.async_copy.swizzle_atoms import (
     SPANS,
     SwizzleAtoms,
@@ -41,7 +42,7 @@ class Boxes:
 
 
 def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
-    """Decompose a tile, or the first of ``parts`` equal parts along its first axis, into boxes.
+    """Decompose a tile, or the first of ``parts`` equal multicast parts of it, into boxes.
 
     None if TMA cannot write the shared layout, or if the parts do not have the same layout.
     """
@@ -59,9 +60,14 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
     if math.prod(shape) * size % (_ROWS_ALIGNMENT if is_vector else SLOT_ALIGNMENT):
         return None
     if parts > 1:
-        if len(shape) < 2 or shape[0] % parts or part_bytes(shared, element, parts) is None:
+        cut = multicast_axis(shape)
+        if (
+            cut == len(shape) - 1
+            or shape[cut] % parts
+            or part_bytes(shared, element, parts) is None
+        ):
             return None
-        shape = (shape[0] // parts, *shape[1:])
+        shape = (*shape[:cut], shape[cut] // parts, *shape[cut + 1 :])
     box = [1] * len(shape)
     box[-1] = atoms.span // size or min(shape[-1], MOST_BOX)
     # a box is contiguous: an axis that is split leaves the outer axes an extent of 1
@@ -81,20 +87,21 @@ def boxes(shared: SharedLayout, element: Type, parts: int = 1) -> Boxes | None:
 
 
 def part_bytes(shared: SharedLayout, element: Type, parts: int) -> int | None:
-    """Return the distance in bytes between a tile's parts along the first axis.
+    """Return the distance in bytes between the multicast parts of a tile.
 
     None if it is not constant or if the parts' swizzles differ.
     """
-    size, rows = storage_size(element), shared.shape[0] // parts
-    step = shared.offset(row_major((rows, *(0,) * (len(shared.shape) - 1)), shared.shape)) * size
-    along = [
-        shared.offset(row_major((number * rows, *(0,) * (len(shared.shape) - 1)), shared.shape))
-        * size
-        for number in range(parts)
-    ]
+    shape, cut = shared.shape, multicast_axis(shared.shape)
+
+    def start(number: int) -> int:
+        point = [0] * len(shape)
+        point[cut] = number * shape[cut] // parts
+        return shared.offset(row_major(tuple(point), shape)) * storage_size(element)
+
+    step = start(1)
     return (
         step
-        if step % SLOT_ALIGNMENT == 0 and along == [number * step for number in range(parts)]
+        if step % SLOT_ALIGNMENT == 0 and all(start(n) == n * step for n in range(parts))
         else None
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.ir.types import FloatType, Type
 from tilewright.llvm.emission.registers import encode_float, storage_size
 from tilewright.simt.layouts.linear_layout import SharedLayout
+from tilewright.simt.target.copy_mechanism import multicast_axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,8 @@ class BlockSite:
         padding: the value of out-of-bounds elements.
         bytes: size of a block.
         made: whether the kernel made the descriptor.
-        parts: the number of parts along the first axis, of which each CTA of a cluster copies one.
+        parts: the number of parts along the axis of multicasts, of which each CTA of a cluster
+            copies one.
         rows: whether this is a gather or scatter of rows: the offsets are the first column and the
             row indices.
     """
@@ -67,8 +69,9 @@ class BlockSite:
         block = np.full(self.shared.shape, self._outside(), self._dtype)
         for inside, there in self._pieces(descriptor, offsets):
             block[inside] = there
-        rows = self.shared.shape[0] // self.parts
-        mine = slice(part * rows, (part + 1) * rows)
+        cut = multicast_axis(self.shared.shape)
+        rows = self.shared.shape[cut] // self.parts
+        mine = (*(slice(None) for _ in range(cut)), slice(part * rows, (part + 1) * rows))
         self._slot(address)[offsets_of(self.shared).reshape(self.shared.shape)[mine]] = block[mine]
 
     def read(self, address: int) -> Any:

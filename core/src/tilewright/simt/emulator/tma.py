@@ -21,7 +21,13 @@ from tilewright.simt.emulator.record import EmissionRecord, record_of
 from tilewright.simt.layouts.linear_layout import SharedLayout
 from tilewright.simt.lowering.emission.context import SimtContext
 from tilewright.simt.target.capabilities.tma import DeviceTensorMaps, MadeDescriptor, Tma
-from tilewright.simt.target.copy_mechanism import BARRIER, BlockAccess, BlockCopy, CopyMechanism
+from tilewright.simt.target.copy_mechanism import (
+    BARRIER,
+    BlockAccess,
+    BlockCopy,
+    CopyMechanism,
+    multicast_axis,
+)
 from tilewright.simt.target.matmul_plan import Matmul
 
 
@@ -136,7 +142,7 @@ def _any_layout(shared: SharedLayout, element: Type) -> bool:
 
 
 def _shares(shared: SharedLayout, element: Type, blocks: int) -> bool:
-    return shared.shape[0] % blocks == 0
+    return shared.shape[multicast_axis(shared.shape)] % blocks == 0
 
 
 def _load_block(context: SimtContext, copy: BlockCopy) -> None:

@@ -56,8 +56,9 @@ class BlockCopy:
         barrier: the name of the address of the mbarrier; empty for a copy from shared memory.
         bytes: of the block.
         padding: the value of elements outside the tensor: ``zero`` or ``nan``.
-        parts: number of parts along the first axis, each copied by one CTA of the cluster and
-            multicast to the same place in all CTAs; 1: this CTA copies the whole block for itself.
+        parts: number of parts along :func:`multicast_axis`, each copied by one CTA of the cluster
+            and multicast to the same place in all CTAs; 1: this CTA copies the whole block for
+            itself.
         reduction: for a copy from shared memory: the kind of an atomic that updates the tensor's
             elements; empty if they are overwritten.
         rows: for rows of a tensor of rank 2, the name of the address of their i32 numbers in shared
@@ -75,6 +76,15 @@ class BlockCopy:
     parts: int = 1
     reduction: str = ""
     rows: str = ""
+
+
+def multicast_axis(shape: Sequence[int]) -> int:
+    """Return the axis along which the CTAs of a cluster divide a tile that they multicast.
+
+    It is the first axis with more than one element: blocks of a head of a tensor of four axes have
+    leading axes of one.
+    """
+    return next((axis for axis, extent in enumerate(shape) if extent > 1), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,8 @@ class CopyMechanism:
         counted: of kind ``groups``: waits count copies of a thread in flight, not groups.
         drains: of kind ``groups``: starting copies waits for the thread's reads of shared memory.
         shares: of kind ``barrier``: (shared layout, element type, CTAs): whether the CTAs of a
-            cluster can multicast such a tile to each other, each a part along the first axis.
+            cluster can multicast such a tile to each other, each a part along
+            :func:`multicast_axis`.
         around: of kind ``groups``: (context, whether they have been started): called before and
             after the copies of one operation, if not None.
     """
