@@ -1,7 +1,8 @@
 """Starts of asynchronous matmuls, and waits for them.
 
 A matmul is waited for where it is started, but in loops behind the starts of independent matmuls
-(:mod:`.sink_matmul_waits`), or in the next iteration (:mod:`.defer_matmul_wait`).
+(:mod:`.sink_matmul_waits`), or in the next iteration (:mod:`.defer_matmul_wait`). One that another
+matmul continues is not waited for (:mod:`.chain_matmuls`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tilewright.ir.types import TileType
 from tilewright.simt.dialect.ops import SIMT_TABLE
 from tilewright.simt.dialect.ops.async_copy import Wait
 from tilewright.simt.dialect.ops.dot import DotStart, PlannedDot
+from tilewright.simt.pipeline.chain_matmuls import chain_matmuls
 from tilewright.simt.pipeline.sink_matmul_waits import sink_matmul_waits
 from tilewright.simt.target.matmul_plan import REGISTERS
 from tilewright.simt.target.plan_selection import plan_of
@@ -30,7 +32,7 @@ def start_matmuls(function: Function, target: SimtTarget) -> bool:
         for operation in list(function.walk())
         if isinstance(operation, PlannedDot) and plan_of(operation, target).asynchronous
     ]
-    sink_matmul_waits(waits)
+    sink_matmul_waits(chain_matmuls(waits))
     return bool(waits)
 
 
