@@ -134,6 +134,19 @@ def test_gradients_of_sinks_and_with_masks():
     )  # fmt: skip
 
 
+def test_gradients_that_nobody_asks_for_are_not_computed(monkeypatch):
+    torch = pytest.importorskip("torch")
+    for name in ("sinks", "slopes", "bias"):
+        monkeypatch.setattr(operations, f"{name}_gradient_kernel", None)
+    given = {
+        name: torch.from_numpy(each).float().requires_grad_(name not in ADDED)
+        for name, each in arrays((1, 3, 5, 2, 1, 16, 16), ADDED).items()
+    }
+    tk.attention(**given).sum().backward()
+    assert given["q"].grad is not None
+    assert all(given[name].grad is None for name in ADDED)
+
+
 @pytest.fixture
 def fused(monkeypatch):
     """Let one kernel compute all gradients on this device too."""

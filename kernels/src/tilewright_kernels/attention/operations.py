@@ -148,13 +148,13 @@ def _backward_shapes(
     make: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, attended: Any, lse: Any, sinks: Any,
     alibi_slopes: Any, bias: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Any, deterministic: bool | None,
-    of_slopes: bool, of_bias: bool,
+    of_slopes: bool, of_bias: bool, of_sinks: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
     return (
         make(q.shape, q.dtype),
         make(k.shape, k.dtype),
         make(v.shape, v.dtype),
-        None if sinks is None else make(sinks.shape, "float32"),
+        make(sinks.shape, "float32") if of_sinks else None,
         make(alibi_slopes.shape, "float32") if of_slopes else None,
         make(bias.shape, bias.dtype) if of_bias else None,
     )
@@ -167,6 +167,7 @@ def _backward_launch(
     cu_seqlens_q: Array | None, cu_seqlens_k: Array | None, max_q: int, max_k: int,
     scale: float, softcap: float, left: int, right: int, mask: Function | None,
     deterministic: bool | None = None, of_slopes: bool = False, of_bias: bool = False,
+    of_sinks: bool = False,
 ) -> None:  # fmt: skip
     e = extents_of(q, k, v, cu_seqlens_q, max_q, max_k)
     q, k, v, dout, dlse, sinks, alibi_slopes, cu_seqlens_q, cu_seqlens_k = _all_rows_of(
@@ -277,7 +278,7 @@ def _backward_launch(
             scale, softcap, left, right,
             ALL_ROWS=not of_row, ALL_COLUMNS=not of_column, **constants, **blocks.constants,
         )  # fmt: skip
-    if sinks is not None:
+    if of_sinks:
         rows = e.total_q
         run(
             sinks_gradient_kernel,
@@ -307,7 +308,7 @@ def _gradients(saved: Any, dout: Any, dlse: Any) -> Mapping[str, Any]:
         dout, dlse, saved.q, saved.k, saved.v, saved.out, saved.lse, saved.sinks,
         saved.alibi_slopes, saved.bias, saved.cu_seqlens_q, saved.cu_seqlens_k,
         saved.max_q, saved.max_k, saved.scale, saved.softcap, saved.left, saved.right, saved.mask,
-        saved.deterministic, "alibi_slopes" in saved.needed, "bias" in saved.needed,
+        saved.deterministic, *(name in saved.needed for name in ("alibi_slopes", "bias", "sinks")),
     )  # fmt: skip
     found = {"q": dq, "k": dk, "v": dv, "bias": dbias}
     for name, gradient in zip(("sinks", "alibi_slopes"), others, strict=True):
