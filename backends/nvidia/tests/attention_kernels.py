@@ -95,6 +95,66 @@ def attention(
 
 
 @device_function
+def whole_tile(
+    tile,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    n,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    row = tile * BM
+    rows, lanes = row + tl.arange(0, BM), tl.arange(0, D)
+    highest, total = tl.full([BM], -float("inf"), tl.float32), tl.zeros([BM], tl.float32)
+    acc = tl.zeros([BM, D], tl.float32)
+    queries = q.load([row, 0])
+    first = 0
+    if PARTS == 2:
+        first = row
+        acc, total, highest = span(
+            acc, total, highest, queries, k, v, rows, 0, row, n, scale, BN, False
+        )
+    acc, total, highest = span(
+        acc, total, highest, queries, k, v, rows, first, n, n, scale, BN, CAUSAL
+    )
+    tl.store(lse + rows, highest + tl.log2(total))
+    tl.store(
+        out + rows[:, None] * D + lanes[None, :], (acc / total[:, None]).to(out.dtype.element_ty)
+    )
+
+
+@device_function
+def whole_tiles(
+    q,
+    k,
+    v,
+    out,
+    lse,
+    n,
+    scale,
+    D: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    PARTS: tl.constexpr,
+    PERSISTENT: tl.constexpr,
+):
+    first = tl.program_id(0)
+    if PERSISTENT:
+        for tile in range(first, n // BM, tl.num_programs(0)):
+            whole_tile(tile, q, k, v, out, lse, n, scale, D, BM, BN, CAUSAL, PARTS)
+    else:
+        whole_tile(first, q, k, v, out, lse, n, scale, D, BM, BN, CAUSAL, PARTS)
+
+
+@device_function
 def keys_backward(
     q, k, v, g, lse, delta, dk, dv, n, scale, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
 ):
@@ -160,9 +220,22 @@ def backward_module(part: str, element: str, d: int, bm: int, bn: int) -> Module
     return module
 
 
-def attention_module(element: str, d: int, bm: int, bn: int, causal: bool) -> Module:
-    """The kernel's Tile IR."""
+def attention_module(
+    element: str,
+    d: int,
+    bm: int,
+    bn: int,
+    causal: bool,
+    parts: int | None = None,
+    persistent: bool = False,
+) -> Module:
+    """The kernel's Tile IR.
+
+    With ``parts``, lengths are multiples of its blocks, and there are so many loops over keys.
+    """
     constants: dict[str, Any] = {"D": d, "BM": bm, "BN": bn, "CAUSAL": causal}
+    if parts is not None:
+        constants |= {"PARTS": parts, "PERSISTENT": persistent}
     type_ = ELEMENTS[element]
     blocks = {
         name: f"tensordesc<{type_}[{rows},{d}]>" for name, rows in (("q", bm), ("k", bn), ("v", bn))
@@ -176,6 +249,7 @@ def attention_module(element: str, d: int, bm: int, bn: int, causal: bool) -> Mo
         **dict.fromkeys(constants, "constexpr"),
     }
     facts = {name: {"divisibility": 16} for name in ("q", "k", "v", "out", "lse")}
-    module = compile_function(attention, signature, constants, facts)
+    kernel = attention if parts is None else whole_tiles
+    module = compile_function(kernel, signature, constants, facts)
     pipeline.run(module)
     return module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from attention_kernels import attention_module, backward_module
@@ -87,6 +88,58 @@ def test_a_loop_starts_both_products_before_it_waits_for_one(causal: bool) -> No
     # loops whose loads are alike share their rings: the queries' object, then full and empty ones
     # of three slots for the keys and for the values
     assert len(re.findall(r"mbarrier\.init", ptx)) == 1 + 2 * 2 * 3
+
+
+#: (head dimension, BM, BN, warps, stages), whether the queries stay in registers
+RESIDENT = [
+    ((128, 128, 128, 8, 2), True),
+    ((128, 128, 64, 8, 3), True),
+    ((64, 128, 128, 8, 2), True),
+    # two programs on an SM have no registers for them
+    ((64, 128, 64, 8, 3), False),
+    ((64, 64, 64, 4, 3), False),
+    # accumulators of 256 columns leave none
+    ((256, 128, 64, 8, 1), False),
+]
+
+
+@pytest.mark.parametrize(("shape", "resident"), RESIDENT, ids=str)
+def test_queries_stay_in_registers_of_a_program_that_is_alone(
+    shape: tuple[int, int, int, int, int], resident: bool
+) -> None:
+    assert keeps_queries(shape) == resident
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"persistent": False}, {"causal": True}, {"parts": 2}],
+    ids=["one tile", "masked", "two loops"],
+)
+def test_queries_stay_in_shared_memory_where_registers_do_not_pay(
+    other: dict[str, Any],
+) -> None:
+    assert not keeps_queries(RESIDENT[0][0], **other)
+
+
+def keeps_queries(
+    shape: tuple[int, int, int, int, int],
+    causal: bool = False,
+    parts: int = 1,
+    persistent: bool = True,
+) -> bool:
+    """Return whether all matmuls read their first operand from registers.
+
+    Weights, the first operand of each other matmul, are there in any case.
+    """
+    d, bm, bn, warps, stages = shape
+    module = attention_module("bf16", d, bm, bn, causal, parts, persistent)
+    code = compiled(module, warps, stages)
+    ptx = str(code.stages["ptx"])
+    # a descriptor, or four registers
+    first = re.findall(r"wgmma\.mma_async[^{]*\{[^}]*\}, (%\w|\{)", ptx)
+    assert first
+    assert assemble(ptx, "sm_90a").spills == 0
+    return all(one == "{" for one in first)
 
 
 def test_weights_are_rounded_in_pairs() -> None:

@@ -138,7 +138,7 @@ class LayoutStatement:
                 and (access := tile_access(operation, self.axes, target)) is not None
             ):
                 self.accesses[operation] = access
-        self._choice = PlanChoice(target, self.accesses, self._pipelined)
+        self._choice = PlanChoice(target, self.accesses, self._pipelined, num_warps)
         self.plans = self._choice.plans
         self.coalesced = coalesced(
             self.accesses.values(),

@@ -14,6 +14,7 @@ from tilewright.ir.order import SEQUENTIAL
 from tilewright.ir.types import TileType, bit_width, element_type
 from tilewright.simt.analysis.pipelined_loads import is_copyable, is_plain
 from tilewright.simt.analysis.shared_views import named_before, renames, views_of
+from tilewright.simt.assign_layouts.resident_operands import ResidentOperands
 from tilewright.simt.assign_layouts.solver import tile_shape
 from tilewright.simt.assign_layouts.tile_access import TileAccess
 from tilewright.simt.dialect.attributes import note
@@ -56,8 +57,10 @@ class PlanChoice:
         target: SimtTarget,
         accesses: Mapping[Operation, TileAccess],
         loops: Sequence[For],
+        num_warps: int,
     ) -> None:
         self.target, self.accesses, self.loops = target, accesses, loops
+        self._residents = ResidentOperands(target, num_warps)
         self.plans: dict[Operation, MatmulPlan] = {}
 
     def choose(self, operation: Dot) -> MatmulPlan:
@@ -74,6 +77,7 @@ class PlanChoice:
             or self._by_rows(operation)
             or self._copied_before(operation)
             or self._by_pairs(operation)
+            or self._resident(operation)
             or plans(matmul, self.target)[0]
         )
         if plan.name == FMA:
@@ -160,6 +164,14 @@ class PlanChoice:
                     ):
                         return plan
         return None
+
+    def _resident(self, operation: Dot) -> MatmulPlan | None:
+        """Return a plan that keeps a loop-invariant first operand in registers, or None."""
+        loop = next((loop for loop in self.loops if loop.body is operation.parent), None)
+        if loop is None:
+            return None
+        known = plans(matmul_of(operation), self.target)
+        return self._residents.plan(operation, loop.body, known)
 
     def _copied_elements(
         self, operand: Value, body: Region, readable: Sequence[SharedLayout]
