@@ -1,7 +1,8 @@
 """Gradients of what attention adds to its scores: biases, and slopes of ALiBi.
 
 Neither adds atomically. A program computes a block of the gradient of a bias from all scores that
-share it, in order. The passes of queries or keys leave the sums of each of their rows for slopes.
+share it, in order, or from those of its rows if none are shared. The passes of queries or keys
+leave the sums of each of their rows for slopes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright_kernels.attention.scores import (
     LOG2_E,
+    head_of,
     key_spans,
     load_block,
     recomputed_weights,
@@ -100,6 +102,77 @@ def bias_gradient_kernel(
         columns, inside = tl.zeros([1, 1], tl.int32), rows < (1 if ALL_ROWS else n_q)
     at += rows.to(tl.int64) * dbias_row + columns * dbias_column
     tl.store(at, total.to(dbias_ptr.dtype.element_ty), mask=inside)
+
+
+@tw.jit
+def scores_gradient_kernel(
+    q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dbias_ptr, slopes_ptr, bias_ptr,
+    q_batch, q_row, q_head, k_batch, k_row, k_head, v_batch, v_row, v_head,
+    dout_batch, dout_row, dout_head, lse_batch, lse_head, slopes_batch,
+    bias_batch, bias_head, bias_row, bias_column, dbias_batch, dbias_head, dbias_row, dbias_column,
+    n_q, n_k, columns_each, scale, softcap, left, right,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, SQUARE: tl.constexpr, MASK: tl.constexpr,
+    SOFTCAP: tl.constexpr, GROUP: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    D: tl.constexpr, D_V: tl.constexpr, PADDED: tl.constexpr, PADDED_V: tl.constexpr,
+):  # fmt: skip
+    """Compute the gradient of a bias that has an element for each score.
+
+    Programs are (blocks, heads, batches). A block has M rows and ``columns_each`` columns, which is
+    a multiple of N.
+    """
+    SLOPES: tl.constexpr = slopes_ptr is not None
+    MASKED: tl.constexpr = LEFT or RIGHT or MASK is not None
+    row_blocks = tl.cdiv(n_q, M)
+    block, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    row, begin = block % row_blocks * M, block // row_blocks * columns_each
+    end = tl.minimum(begin + columns_each, n_k)
+    slope = 0.0
+    if SLOPES:
+        slope = tl.load(slopes_ptr + batch * slopes_batch + head).to(tl.float32)
+    bias = head_of(bias_ptr, None, batch, head, bias_batch, bias_head)
+    queries = head_of(q_ptr, None, batch, head, q_batch, q_head)
+    cotangents = head_of(dout_ptr, None, batch, head, dout_batch, dout_head)
+    keys = head_of(k_ptr, None, batch, head // GROUP, k_batch, k_head)
+    values = head_of(v_ptr, None, batch, head // GROUP, v_batch, v_head)
+    target = head_of(dbias_ptr, None, batch, head, dbias_batch, dbias_head)
+    rows = row + tl.arange(0, M)
+    q = load_block(queries, row, q_row, n_q, M, D, PADDED)
+    dout = load_block(cotangents, row, dout_row, n_q, M, D_V, PADDED_V)
+    at = batch.to(tl.int64) * lse_batch + head.to(tl.int64) * lse_head
+    # rows past the end weigh nothing
+    lse = tl.load(lse_ptr + at + rows, mask=rows < n_q, other=float("inf")) * LOG2_E
+    delta = tl.load(delta_ptr + at + rows, mask=rows < n_q, other=0.0)
+    first, _, _, last = key_spans(row, n_q, n_k, left, right, LEFT, RIGHT, SQUARE, M, N)
+    first = tl.minimum(tl.maximum(first, begin), end)
+    last = tl.maximum(tl.minimum(last, end), first)
+    for start in range(first, last, N):
+        columns = start + tl.arange(0, N)
+        k = load_block(keys, start, k_row, n_k, N, D, PADDED)
+        v = load_block(values, start, v_row, n_k, N, D_V, PADDED_V)
+        weights, _ = recomputed_weights(
+            tl.dot(q, tl.trans(k)), lse[:, None], rows[:, None], columns[None, :],
+            n_q, n_k, scale, softcap, left, right,
+            batch, head, slope, bias, bias_row, bias_column,
+            MASKED, LEFT, RIGHT, SQUARE, MASK, SOFTCAP, SLOPES,
+        )  # fmt: skip
+        gradient = weights * (tl.dot(dout, tl.trans(v)) - delta[:, None])
+        store_scores(target, rows, columns, dbias_row, dbias_column, n_q, n_k, gradient)
+    if MASKED:
+        zero = tl.zeros([M, N], tl.float32)
+        for start in range(begin, first, N):
+            columns = start + tl.arange(0, N)
+            store_scores(target, rows, columns, dbias_row, dbias_column, n_q, n_k, zero)
+        for start in range(tl.cdiv(last, N) * N, end, N):
+            columns = start + tl.arange(0, N)
+            store_scores(target, rows, columns, dbias_row, dbias_column, n_q, n_k, zero)
+
+
+@tw.jit
+def store_scores(ptr, rows, columns, stride_row, stride_column, n_q, n_k, scores):
+    """Store a block of scores, but those past the ends."""
+    inside = (rows < n_q)[:, None] & (columns < n_k)[None, :]
+    at = rows.to(tl.int64)[:, None] * stride_row + columns[None, :] * stride_column
+    tl.store(ptr + at, scores.to(ptr.dtype.element_ty), mask=inside)
 
 
 @tw.jit

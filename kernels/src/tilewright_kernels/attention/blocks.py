@@ -146,15 +146,28 @@ def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
 
 
 @block_rule("attention_bias_gradient")
-def bias_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
-    """Return the blocks of the kernel of the gradient of a bias."""
+def bias_blocks(dims: int, itemsize: int, of_scores: bool, device: Device) -> AttentionBlocks:
+    """Return the blocks of the kernel of the gradient of a bias, ``of_scores`` if none share it."""
     if device.family == "cpu":
         return AttentionBlocks(64, 64, 1, 1)
     if itemsize > 2:
         return AttentionBlocks(*((32, 32) if dims <= 64 else (16, 16)), 4, 1)
     if device.family in ("hopper", "blackwell"):
-        return AttentionBlocks(128, 64, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
+        if dims > 128:
+            return AttentionBlocks(64, 64, 8, 1)
+        # several programs on an SM: some store while others compute
+        return AttentionBlocks(64, 64, 4, 2) if of_scores else AttentionBlocks(128, 64, 8, 2)
     return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
+
+
+def bias_columns(rows: int, columns: int, device: Device) -> int:
+    """Return how many of ``columns`` blocks a program computes of the gradient of a bias.
+
+    ``rows`` is the number of blocks of rows of all heads and batches. Loads of the next block are
+    in flight while a program computes one; 32 programs for each processor, which holds up to four
+    at a time, balance the load of masks.
+    """
+    return max(min(tw.cdiv(rows * columns, 32 * device.processors), columns), 1)
 
 
 def _fitting(extent: int, maximum: int, minimum: int) -> int:

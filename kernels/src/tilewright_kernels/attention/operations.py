@@ -15,10 +15,12 @@ from tilewright_kernels.attention.backward_kernels import (
 )
 from tilewright_kernels.attention.bias_gradients import (
     bias_gradient_kernel,
+    scores_gradient_kernel,
     slopes_gradient_kernel,
 )
 from tilewright_kernels.attention.blocks import (
     bias_blocks,
+    bias_columns,
     forward_blocks,
     forward_programs,
     fused_blocks,
@@ -264,19 +266,27 @@ def _backward_launch(
             BLOCK=1024,
         )  # fmt: skip
     if of_bias:
-        blocks = bias_blocks(dims, itemsize, device)
         of_batch, of_head, of_row, of_column = (n != 1 for n in dbias.shape)
+        of_scores = tuple(dbias.shape) == (e.batch, e.heads, e.n_q, e.n_k)
+        blocks = bias_blocks(dims, itemsize, of_scores, device)
         row_blocks = tw.cdiv(e.n_q, blocks.m) if of_row else 1
         column_blocks = tw.cdiv(e.n_k, blocks.n) if of_column else 1
+        shared: dict[str, Any] = {}
+        if of_scores:
+            each = bias_columns(row_blocks * e.heads * e.batch, column_blocks, device)
+            column_blocks = tw.cdiv(column_blocks, each)
+            extents: tuple[int, ...] = (each * blocks.n,)
+        else:
+            extents = (1 if of_batch else e.batch, 1 if of_head else e.heads)
+            shared = {"ALL_ROWS": not of_row, "ALL_COLUMNS": not of_column}
         run(
-            bias_gradient_kernel,
+            scores_gradient_kernel if of_scores else bias_gradient_kernel,
             (row_blocks * column_blocks, dbias.shape[1], dbias.shape[0]),
             q, k, v, dout, lse, delta, dbias, alibi_slopes, bias,
             *head_strides(q), *head_strides(k), *head_strides(v), *head_strides(dout),
             *e.lse_strides, _slopes_batch(alibi_slopes), *_bias_strides(bias), *strides(dbias),
-            e.n_q, e.n_k, 1 if of_batch else e.batch, 1 if of_head else e.heads,
-            scale, softcap, left, right,
-            ALL_ROWS=not of_row, ALL_COLUMNS=not of_column, **constants, **blocks.constants,
+            e.n_q, e.n_k, *extents, scale, softcap, left, right,
+            **shared, **constants, **blocks.constants,
         )  # fmt: skip
     if of_sinks:
         rows = e.total_q
