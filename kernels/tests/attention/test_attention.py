@@ -317,8 +317,8 @@ def test_what_does_not_fit_is_refused(change, message):
         (2048, 2048, True, True),
         (2048, 2048, False, True),
         (2048, 8192, True, True),
-        (2048, 8192, False, False),  # what else there is is small beside 64 blocks of keys
-        (4096, 32768, True, False),
+        (2048, 8192, False, True),
+        (4096, 32768, True, False),  # 16 rounds of pairs, where 31 of single blocks suffice
         (2 * 140, 2048, True, False),  # 140 pairs take as long as 264
     ],
 )

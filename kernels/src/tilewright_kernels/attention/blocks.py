@@ -85,12 +85,12 @@ def forward_programs(
 ) -> int:  # fmt: skip
     """Return the number of persistent programs for ``tiles`` blocks of rows, 0 for one a block.
 
-    They pay where a processor has room for one program, and a block of rows has few blocks of
-    keys: the next one's first keys and queries arrive while results are stored. Causal ones take
-    two at a time, and wait for those with one more; single programs start where one has ended.
+    They pay where a processor has room for one program: the next block's first keys and queries
+    arrive while results are stored. Causal ones take two blocks at a time, and wait for those with
+    one more; single programs start where one has ended.
     """
     keys = n_k / blocks.n / (2 if is_causal else 1)
-    if device.family != "hopper" or itemsize > 2 or not 64 < dims <= 128 or keys > 32:
+    if device.family != "hopper" or itemsize > 2 or not 64 < dims <= 128:
         return 0
     each = 2 if is_causal else 1
     rounds = tw.cdiv(tw.cdiv(tiles, each), device.processors)
