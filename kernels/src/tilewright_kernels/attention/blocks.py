@@ -141,7 +141,7 @@ def query_blocks(dims: int, itemsize: int, device: Device) -> AttentionBlocks:
     if device.family in ("hopper", "blackwell"):
         if dims <= 64:
             return AttentionBlocks(128, 32, 4, 3)
-        return AttentionBlocks(128, 64, 8, 2) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
+        return AttentionBlocks(128, 64, 8, 3) if dims <= 128 else AttentionBlocks(64, 64, 8, 1)
     return AttentionBlocks(64 if dims <= 128 else 32, 32, 4, 1)
 
 
