@@ -26,10 +26,10 @@ TITLES = {
 }
 INTRODUCTION = """# Gallery
 
-This page shows ten kernels from image processing and science, and the pictures that they compute.
-Each one is a Python file in `examples/gallery` of the repository, which also contains a formula in
-NumPy with which the results are compared. These kernels computed the pictures on a CPU when this
-page was built.
+This page shows ten programs from image processing and science: their kernels, and the pictures that
+they compute. Each program is a Python file in the folder `examples/gallery` of the repository. The
+tests compare its results with those of NumPy. The pictures were computed on a CPU when this page was
+built.
 """
 
 

@@ -1,4 +1,4 @@
-"""A bilateral filter: it smooths noise and keeps edges.
+"""Bilateral filter: the kernel smooths the noise of a picture and keeps its edges.
 
 Each pixel becomes a weighted mean of the pixels around it. The weight of a pixel decreases with its
 distance and with its difference in brightness.

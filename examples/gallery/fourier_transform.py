@@ -1,4 +1,4 @@
-"""A Fourier transform of 4096 points, by matmuls (four-step algorithm).
+"""Fourier transform: the kernel transforms 4096 points by matmuls (four-step algorithm).
 
 A transform of N = 64 x 64 points consists of 64 transforms of 64 points along the columns, a
 multiplication by twiddle factors, and 64 transforms along the rows. The 64 transforms of one

@@ -1,7 +1,7 @@
-"""Conway's game of life, on a torus.
+"""Conway's game of life: the kernel computes the next state of all cells of a torus.
 
 A cell lives in the next step if three of its eight neighbors live, or if two of them live and the
-cell itself lives. Indices wrap around at the edges.
+cell itself lives. At the edges of the array, row and column indices wrap around.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A five-point stencil: heat spreads from hot spots on a plate.
+"""Five-point stencil: the kernel computes how heat spreads from hot spots on a plate.
 
 Each kernel instance computes a block of the next state from the same block of the current state and
 the elements around it. The edge of the plate keeps its temperature.

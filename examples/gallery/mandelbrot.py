@@ -1,4 +1,4 @@
-"""The Mandelbrot set: how many iterations of z² + c stay within a disk, for each point c.
+"""Mandelbrot set: for each point c, the kernel counts the iterations of z² + c inside a disk.
 
 Each kernel instance iterates a block of points, and stops when all of them have left the disk.
 """

@@ -1,4 +1,4 @@
-"""Monte Carlo: paths of a random walk price an option on a share.
+"""Monte Carlo: the kernel simulates paths of a random walk to price an option on a share.
 
 Each kernel instance computes a block of paths. A random number is a function of the seed, the path
 and the step, so the result does not depend on how the paths are divided into blocks.
