@@ -48,8 +48,10 @@ def figure() -> str:
     cases = "; ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items())
     return (
         f"![The fastest rival's time divided by ours. {cases}]({PATH})\n\n"
-        f"*Geometric mean of the fastest rival's time divided by ours, by family, with the number "
-        f"of cases: {', '.join(machines)}, {' and '.join(dates)}. Rivals are PyTorch (with "
-        "cuBLAS, cuDNN and FlashAttention), Liger, vLLM and SGLang. [Results](results.md) has "
+        f"*Each bar is the geometric mean of the fastest rival's time divided by our time, over "
+        f"the cases of one family of kernels on an {', '.join(machines)} ({' and '.join(dates)}). "
+        "A value above 1 means that Tilewright is faster. The number of cases is in parentheses. "
+        "The rivals are PyTorch (with cuBLAS, cuDNN and FlashAttention), Liger, vLLM and SGLang. "
+        "[Results](results.md) has "
         "every case.*"
     )
