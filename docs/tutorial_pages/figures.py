@@ -53,12 +53,12 @@ class Figure:
 #: Tutorial -> its chart.
 FIGURES = {
     "vector_add": Figure(
-        "Memory traffic of the vector add by the number of elements",
+        "Memory traffic of the vector add for different numbers of elements",
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
     "softmax": Figure(
-        "Memory traffic of softmax by the width of a row, for 256 MB of float32",
+        "Memory traffic of softmax for rows of different width, in float32 matrices of 256 MB",
         *("columns", "bytes_moved"),
         (
             ("a warp for 1024 columns", "", "a warp for 1024 columns"),
@@ -67,7 +67,7 @@ FIGURES = {
         ),
     ),
     "layer_norm": Figure(
-        "Memory traffic of layer norm by the width of a row, for 128 MB of float32",
+        "Memory traffic of layer norm for rows of different width, in float32 matrices of 128 MB",
         *("columns", "bytes_moved"),
         (
             ("forward", "", "forward"),
@@ -77,7 +77,7 @@ FIGURES = {
         ),
     ),
     "attention": Figure(
-        "Rate of causal attention by the length of sequences, float16, heads of 128",
+        "Rate of causal attention for sequences of different length, in float16, with heads of 128",
         *("length", "operations"),
         (
             ("128 x 128, num_stages=2", "", "128 x 128, 2 stages"),
@@ -87,12 +87,12 @@ FIGURES = {
         ),
     ),
     "dropout": Figure(
-        "Memory traffic of dropout by the number of elements",
+        "Memory traffic of dropout for different numbers of elements",
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
     "autotuning": Figure(
-        "Memory traffic of the row sums by the width of a row, for 128 MB of float32",
+        "Memory traffic of the row sums for rows of different width, in float32 matrices of 128 MB",
         *("columns", "bytes_moved"),
         tuple(
             (f"ROWS={rows}, BLOCK={block}", "", f"ROWS={rows}, BLOCK={block}")
@@ -101,7 +101,7 @@ FIGURES = {
         ),
     ),
     "grouped_gemm": Figure(
-        "Rate of 8192 rows in groups of different lengths, by the number of groups",
+        "Rate of a grouped matmul of 8192 rows for different numbers of groups",
         *("groups", "operations"),
         (
             ("Tilewright", "", "this page"),
@@ -111,7 +111,7 @@ FIGURES = {
         ),
     ),
     "quantized_weights": Figure(
-        "Rate of a matmul by 4-bit weights of 8192 x 8192, by the number of rows of x",
+        "Rate of a matmul with 4-bit weights of 8192 x 8192, for different numbers of rows of x",
         *("rows", "operations"),
         (
             ("blocks of 16 x 32 x 128", "", "this page, 16 rows a block"),
@@ -164,7 +164,8 @@ def figure(name: str) -> str:
     title = FIGURES[name].title
     return (
         f"![{title}]({name}_h200.svg)\n\n"
-        f"*{title}. Measured as device time with a cold L2 cache ({caption(SWEEPS)}).*"
+        f"*The chart shows the {title[0].lower()}{title[1:]}. The rates are computed from device "
+        f"times with a cold L2 cache ({caption(SWEEPS)}).*"
     )
 
 
@@ -202,8 +203,8 @@ def table(name: str) -> str:
     rows = json.loads(CPU_LADDER.read_text())["results"]
     rivals = [seconds for row in rows for seconds in row["rivals"].values()]
     caption_of_cpu = (
-        "The CPU times are for float32 matrices of 512 x 512, which take PyTorch "
-        f"{min(rivals) * 1e3:.3g} ms (two cores of {caption(CPU_LADDER)})"
+        "The CPU times are for float32 matrices of 512 x 512, measured on two cores "
+        f"({caption(CPU_LADDER)}). PyTorch takes {min(rivals) * 1e3:.3g} ms for the same matmul"
     )
     found = (
         "*The times and rates of the GPU are for f16 matrices of 4096 x 4096 "
