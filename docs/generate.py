@@ -56,10 +56,13 @@ layouts and rules.
 
 DERIVATIVES_INTRODUCTION = """# Derivatives of operations
 
-The compiler derives [gradients](gradients.md) by the rules on this page. In the rules, `dx` is the
-tangent or cotangent of `x`, and `y` is the result of the operation. This page is generated from the
-table that forward and reverse mode use (`tilewright.derivatives.operation_table`). Operations that
-are not listed compute with integers, which have no derivatives.
+The compiler derives [gradients](gradients.md) with the rules on this page. In the rules, `y` is the
+result of an operation, and `x`, `a`, `b` and `c` are its operands. In the table of elementwise
+operations, `dx` is the tangent of the operand `x`. In the table of other operations, `dy` is the
+cotangent of the result, and `a'` is the transposed matrix `a`. This page is generated from the
+table that the compiler itself uses for forward and reverse mode
+(`tilewright.derivatives.operation_table`). Operations that are not on this page have no
+derivatives: for example, their results are integers, addresses or constants.
 
 """
 
