@@ -102,7 +102,7 @@ def page(name: Name) -> str:
         lines += [
             "## Example",
             "",
-            "This is a complete program, which the tests of Tilewright run.",
+            "The following program is complete, and the tests of Tilewright run it.",
             "",
             "```python",
             program(example).rstrip(),

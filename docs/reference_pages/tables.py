@@ -20,9 +20,12 @@ from tilewright_conformance.api_coverage.public_names import WITHOUT_OBJECT, Nam
 
 def since_text(name: Name) -> str:
     """When a name came, in words."""
-    if name.since == "tilewright":
-        return "This name exists only in Tilewright, not in Triton."
-    return f"This name is part of Triton's language since version {name.since}."
+    if name.since != "tilewright":
+        return f"This name has been part of Triton's language since version {name.since}."
+    for other in names().values():
+        if other.full.startswith("triton.") and other.last == name.last:
+            return f"Triton has had the same name, `{other.full}`, since version {other.since}."
+    return "This name exists only in Tilewright, not in Triton."
 
 
 def described_on(path: str) -> list[Name]:
@@ -265,7 +268,8 @@ def _host_index() -> str:
 
 def _host() -> str:
     text = (
-        "# Testing\n\n`tilewright.testing`: timing, comparison, gradients, exact mode, reports.\n"
+        "# Testing\n\nThe module `tilewright.testing` measures kernels, compares their results, "
+        "checks their derivatives, and runs them in exact mode.\n"
     )
     return text + _members(testing, testing.__all__)
 
@@ -316,7 +320,7 @@ def _triton() -> str:
 
 #: names whose objects say too little of themselves -> what they mean
 _NOTES: dict[str, str] = {
-    "tilewright.hooks": "The hooks of the runtime: functions that launches and compilations call.",
+    "tilewright.hooks": "Hooks: functions that Tilewright calls at launches and compilations.",
     "tl.math": "mathematics: [table](math.md)",
     "tl.core": "types, values and builtins under one name: [table](core.md)",
     "tl.standard": "the standard library: [table](core.md)",

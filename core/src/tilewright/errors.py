@@ -94,7 +94,7 @@ _MESSAGES = "guides/faq#errors-by-message"
 
 
 class TilewrightError(Exception):
-    """Base of all errors that Tilewright raises on purpose.
+    """Base class of the errors that Tilewright defines and raises.
 
     Attributes:
         page: the page of the documentation about such errors, as an argument of ``tilewright
@@ -113,12 +113,13 @@ class TilewrightError(Exception):
 class CompilationError(TilewrightError):
     """An error in a kernel's source.
 
-    ``str(error)`` contains the file, the line, the source with a caret, and the chain of inlined
-    calls.
+    The text ``str(error)`` contains the file, the line number, the line itself with a caret below
+    the error, and the calls that led to the line.
 
-    If the error is in a function that the kernel calls, there are two errors: one at the call in
-    the kernel, whose ``__cause__`` is the one in the function. If a function of the library raised
-    an exception, the exception is the cause of the innermost error.
+    If the error is in a function that the kernel calls, the raised error describes the call in the
+    kernel, and its ``__cause__`` is a second ``CompilationError``, which describes the line in the
+    function. If the kernel calls a function of ``tl`` that raises another exception, this exception
+    is the ``__cause__`` of the error.
 
     Attributes:
         message: the text of the error without the location; ``error_message`` is the same.
@@ -192,13 +193,14 @@ class BackendError(TilewrightError):
 
 
 class LoweringError(BackendError):
-    """A backend could not compile Tile IR to code."""
+    """A backend could not compile the Tile IR of a kernel to machine code."""
 
 
 class OutOfResources(BackendError):
     """A kernel needs more of a resource than the target has.
 
-    ``name`` names the resource, or the resource and the kernel: ``"resource of kernel"``.
+    The attribute ``name`` is the name of the resource, which may be followed by the name of the
+    kernel, as in ``"shared memory of matmul"``.
     """
 
     def __init__(self, required: int, limit: int, name: str) -> None:
@@ -271,7 +273,7 @@ class RefusedError(LaunchError):
 
 
 class KernelError(TilewrightError, RuntimeError):
-    """A kernel failed during execution: an assertion, or an access that checked mode refuses."""
+    """A failed assertion, or a faulty memory access in checked mode, while a kernel runs."""
 
     page = "debugging#checks-in-compiled-code"
 

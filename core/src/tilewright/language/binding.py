@@ -115,7 +115,7 @@ def asked_for(fn: Any, semantic: Any) -> dict[str, Any]:
 
 
 def must_use_result(x: Any, s: Any = True) -> Any:
-    """Decorate a function: a kernel that calls it and ignores its result does not compile.
+    """Decorate a kernel-language function, so that it is an error to ignore its result.
 
     Args:
         x: the function, or the message if the decorator has an argument.

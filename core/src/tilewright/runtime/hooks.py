@@ -41,7 +41,7 @@ class HookChain:
 
 
 class Hooks:
-    """The hooks of the runtime: lists of functions that it calls at launches and compilations.
+    """Hooks: lists of functions that Tilewright calls at launches and compilations.
 
     Attributes:
         launch_enter, launch_exit: functions called before and after each launch of a grid that is

@@ -25,11 +25,11 @@ class IntegerFunction(ConstexprFunction):
 
 @IntegerFunction
 def cdiv(x: int, y: int) -> int:
-    """Return ``x / y`` rounded up: the number of blocks of ``y`` that cover ``x``."""
+    """Return ``x / y`` rounded up: how many blocks of ``y`` elements cover ``x`` elements."""
     return (x + y - 1) // y
 
 
 @IntegerFunction
 def next_power_of_2(n: int) -> int:
-    """Return the smallest power of two that is not less than ``n``; 0 for 0."""
+    """Return the smallest power of two that is not less than ``n``; if ``n`` is 0, return 0."""
     return 1 << (n - 1).bit_length() if n > 0 else 0

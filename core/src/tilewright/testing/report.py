@@ -19,7 +19,7 @@ from tilewright.errors import BenchmarkError
 
 @dataclass
 class Benchmark:
-    """A range of measurements: it calls a function once for each value on the x axis and line.
+    """A description of a plot: its lines, the values on its x axis, and its labels.
 
     Attributes:
         x_names: the function's parameters on the x axis. All receive the same value, or one element
@@ -50,9 +50,10 @@ class Benchmark:
 
 
 class Mark:
-    """A function with the benchmarks that measure it; :func:`perf_report` creates it.
+    """A function with its benchmarks, as :func:`perf_report` returns it.
 
-    The function must return a number, or a tuple (number, lower bound, upper bound).
+    The method ``run`` calls the function for each point of each benchmark. The function must return
+    a number, or a tuple (number, lower bound, upper bound).
     """
 
     def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]) -> None:
@@ -227,7 +228,7 @@ def _plot(pyplot: Any, table: _Table, show: bool, save_path: str) -> None:
 def perf_report(
     benchmarks: Benchmark | Sequence[Benchmark],
 ) -> Callable[[Callable[..., Any]], Mark]:
-    """Decorate a function that measures one point; ``run`` of the result runs the benchmarks."""
+    """Decorate a function that measures one point of a plot, and return a :class:`Mark`."""
     return lambda fn: Mark(fn, benchmarks)
 
 

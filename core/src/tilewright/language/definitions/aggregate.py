@@ -244,21 +244,21 @@ def _annotation(cls: type[aggregate_value], name: str) -> Any:
 
 
 def aggregate(cls: type) -> type[aggregate_value]:
-    """Decorate a class with annotated fields: kernels can create, pass and return its instances.
+    """Decorate a class with annotated fields, so that kernels can create and pass its instances.
 
-    Annotate each field with ``tl.tensor``, ``tl.constexpr``, ``tl.tuple`` or another aggregate. A
-    class attribute of the same name is the field's default. If the class defines ``__init__``, it
-    must set every field, and may be a kernel-language function, a constexpr function or a plain
-    Python function. Without ``__init__``, callers pass the fields by position or by name.
-    Methods may also be kernel-language functions, constexpr functions or plain Python functions,
-    which run during compilation. Base classes must be aggregates; their fields come before those
-    of the class.
+    Annotate each field with ``tl.tensor``, ``tl.constexpr``, ``tl.tuple`` or another aggregate. If
+    you assign a value to the field in the class body, this value is the field's default. If the
+    class defines ``__init__``, this method must set every field that has no default. If the class
+    defines no ``__init__``, callers pass the fields by position or by name. Methods, including
+    ``__init__``, may be kernel-language functions, constexpr functions or plain Python functions,
+    which run during compilation. All base classes must be aggregates. In the order of the fields,
+    those of the base classes come first.
 
     Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
-    :func:`aggregate_replace` instead. There is one exception: a plain Python method may assign to
-    ``self.field``. In the function that calls the method, all variables that hold the instance then
-    have the new value, also after branches and loops. Variables of other functions keep the old
-    value.
+    :func:`aggregate_replace` to get a changed copy of an instance. There is one exception: a method
+    that is a plain Python function may assign to ``self.field``. In the function that calls this
+    method, all variables that hold the instance then have the new value, also after branches and
+    loops. Variables of other functions keep the old value.
 
     Args:
         cls: the class.

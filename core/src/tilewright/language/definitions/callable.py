@@ -528,17 +528,18 @@ def device_function(
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """Decorate a Python function that kernels may call during compilation.
+    """Decorate a Python function that the compiler runs where a kernel calls it.
 
     In a kernel, the function receives the values of constexpr arguments and returns a constexpr. On
-    the host, it is an ordinary function. Its source is part of the cache key of the kernels that
-    call it, which are compiled again after a change.
+    the host, you can call it like an ordinary function. The source of the function is part of the
+    cache key of each kernel that calls it, so these kernels are compiled again when the function
+    changes.
 
     Args:
         fn: the function.
 
     Returns:
-        A function for the host and for kernels. It can also be a method.
+        A function that the host and kernels can call. Methods can be decorated, too.
 
     Example:
         @tw.constexpr_function

@@ -43,7 +43,7 @@ class CustomDerivative(JitCallable):
 
 
 def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
-    """Decorate a kernel-language function whose derivative you define by a rule.
+    """Decorate a kernel-language function for whose derivative you write a rule.
 
         @tw.custom_vjp
         def round_through(x):
@@ -53,19 +53,21 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
         def _(x, y, dy):
             return tl.where(tl.abs(x) < 1, dy, 0.0)
 
-    Kernels call the function like any other, and compile to the same code. A kernel that ``tw.vjp``
-    derives calls the rule instead of a derivative of the function's body. The rule receives the
-    arguments, the results, and the cotangents of float results. It returns a cotangent, or None,
-    for each parameter that is not a constexpr. If the function returns a tuple, each result is a
-    separate argument of the rule. A cotangent has the shape of its value, and its elements have at
-    least 32 bits. If the rule returns a number, it stands for a tile with this number in all
-    elements.
+    A rule is a kernel-language function that computes the derivative. Kernels call the decorated
+    function like any other function, and the decorator does not change their code. In a kernel that
+    ``tw.vjp`` derives, a call of the rule replaces the derivative of the function's body. The rule
+    receives the arguments of the function, its results, and the cotangents of the float results. It
+    returns a cotangent, or None, for each parameter that is not a constexpr. If the function
+    returns a tuple, each element of the tuple is a separate argument of the rule. A cotangent has
+    the same shape as the value that it belongs to, and its elements have at least 32 bits. If the
+    rule returns a number as a cotangent, all elements of the cotangent have this value.
 
-    ``.jvp`` sets the rule of forward mode, for kernels that ``tw.jvp`` derives. It receives the
-    arguments, the results, and the tangents of float arguments. It returns the tangents of float
-    results. A second derivative is the derivative of a rule.
+    The decorator ``.jvp`` sets the rule for forward mode, which kernels that ``tw.jvp`` derives
+    call. This rule receives the arguments of the function, its results, and the tangents of the
+    float arguments. It returns the tangents of the float results. For second derivatives, the
+    compiler differentiates the rules themselves.
 
-    The function must not access memory.
+    The decorated function must not access memory.
 
     Args:
         fn: a function, as for ``tilewright.jit``.

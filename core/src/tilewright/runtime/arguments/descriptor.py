@@ -32,12 +32,12 @@ class DescriptorError(ValueError, AssertionError):
 
 @dataclass(init=False)
 class TensorDescriptor:
-    """A tensor descriptor made on the host: kernels load and store blocks of the tensor with it.
+    """A tensor descriptor made on the host, with which kernels load and store blocks of a tensor.
 
     ``TensorDescriptor.from_tensor(tensor, block_shape, padding="zero", round_f32_to_tf32=False)``
     makes a descriptor of a whole tensor. If the configurations of an autotuned kernel have
-    different blocks, the ``pre_hook`` of each :class:`tilewright.Config` must assign
-    ``block_shape``.
+    different block sizes, the ``pre_hook`` of each :class:`tilewright.Config` must assign the
+    attribute ``block_shape``.
 
     Attributes:
         base: an array; its address is a multiple of 16.

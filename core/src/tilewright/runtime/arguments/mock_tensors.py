@@ -12,12 +12,12 @@ from tilewright.runtime.arguments.writability import is_writable
 
 
 class MockTensor:
-    """A mock of a tensor, with which you can compile a kernel without running it.
+    """A mock of a tensor; pass it as an argument to compile a kernel without running it.
 
     Example: ``kernel.warmup(MockTensor(tl.float32), 128, grid=(1,))``.
 
-    A mock has no memory. The compiler assumes that its address is aligned, and that it is on the
-    device that the kernel is compiled for.
+    A mock has no memory. The compiler assumes that the mock's address is a multiple of 16, and that
+    the mock is on the device that the kernel is compiled for.
 
     Args:
         dtype: an element type of any library, or its name.
@@ -77,9 +77,10 @@ _ARE_DTYPES = _AreDtypes()
 
 
 class TensorWrapper:
-    """A tensor reinterpreted with another element type of the same size.
+    """A view of a tensor whose elements are reinterpreted as another type of the same size.
 
-    :func:`reinterpret` creates it. All other attributes are those of the original tensor.
+    The function :func:`reinterpret` creates this view. All attributes of the view except ``dtype``
+    are those of the original tensor.
     """
 
     def __init__(self, base: Any, dtype: Any) -> None:
@@ -171,8 +172,9 @@ class TensorWrapper:
 def reinterpret(tensor: Any, dtype: Any) -> Any:
     """Reinterpret the elements of ``tensor`` as another type of the same size.
 
-    ``dtype`` may be an element type of any library. The result is a :class:`TensorWrapper`, or the
-    original tensor if ``dtype`` is its own type.
+    The argument ``dtype`` may be an element type of Tilewright, NumPy, PyTorch or another array
+    library. The result is a :class:`TensorWrapper`. If the tensor already has the type ``dtype``,
+    the result is the tensor itself.
 
     Raises:
         TypeError: ``tensor`` is not an array, or the sizes differ.

@@ -208,23 +208,26 @@ def vjp(
     Launch the adjoint with the kernel's grid and arguments, and also pass these keywords. For each
     output ``y`` in ``outputs``, pass its cotangent as ``d_y``, an array with the shape and strides
     of ``y``. For each parameter ``x`` in ``wrt``, pass an array ``d_x``, to which the adjoint
-    writes the gradient. It has the shape and strides of ``x``, or one element if ``x`` is a float.
-    The cotangent of an array may have another float type than the array: pass a float32 array if
-    many terms are added to the gradient of a float16 array. It writes only to these arrays.
-    The inputs must have the same values as in the forward launch.
+    writes the gradient. The array ``d_x`` has the shape and strides of ``x``, or one element if
+    ``x`` is a float. The float type of ``d_x`` may differ from that of ``x``: pass a float32 array
+    if many terms are added to the gradient of a float16 array. The adjoint writes to the arrays
+    ``d_x`` and to no other arguments. The inputs must have the same values as in the forward
+    launch.
 
-    How the adjoint writes a gradient depends on how the kernel loads the input. If the addresses
-    prove that each element is loaded only once, or by only one program instance, the adjoint stores
-    or sums the gradient without atomics. Such a proof may depend on sizes (``stride >= n``), which
-    the launch checks. If several program instances load the same element, the adjoint consists of
-    several kernels. They sum in a fixed order, so the gradient has the same bits in each run. If
-    the address depends on a loaded index, program instances add atomically, so the last bits may
-    differ from run to run. ``adjoint.plan`` returns the kernels of a launch and the reasons.
+    How the adjoint writes a gradient depends on how the kernel loads the input. If the compiler can
+    prove from the addresses that only one program instance loads each element, this instance
+    computes and stores the gradient of the element without atomics. If the proof needs a condition
+    on sizes, such as ``stride >= n``, the launch checks the condition. If several program instances
+    load the same element, the adjoint consists of several kernels, which sum the gradient in a
+    fixed order. The gradient then has the same bits in each run. If an address depends on a loaded
+    index, program instances add to the gradient atomically, so its last bits may differ from run to
+    run. The method ``adjoint.plan`` returns the kernels of a launch, and the reasons for them.
 
     If a loop does more than add to its loop-carried floats, the adjoint needs memory, called a
-    tape, for the values of these floats in each iteration of each program instance. To find its
-    size, the launch first counts the iterations. It does so on the host if the count depends only
-    on scalar arguments, and otherwise with another kernel.
+    tape, for the values of these floats in each iteration of each program instance. To find the
+    size of the tape, the launch first counts the iterations. If their number depends only on scalar
+    arguments, the launch counts them on the host. Otherwise, it runs another kernel that counts
+    them.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.

@@ -16,11 +16,11 @@ current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
 
 
 def set_allocator(allocator: Allocator | None) -> None:
-    """Set the allocator of scratch memory for launches in this context (thread or task).
+    """Set the allocator of scratch memory for the launches of the current thread or asyncio task.
 
     Tilewright's own backends need no allocator: a launch itself allocates the memory for
-    descriptors that the kernel creates. Backends of other packages may call the allocator, as
-    ``allocator(size, alignment, stream)``.
+    descriptors that the kernel creates. A backend from another package may call ``allocator(size,
+    alignment, stream)`` to allocate memory for a launch.
 
     Args:
         allocator: a function of a size and an alignment in bytes, and of a stream or None, which

@@ -92,7 +92,7 @@ class Heuristics(KernelInterface):
 def heuristics(
     values: Mapping[str, Callable[[dict[str, Any]], Any]],
 ) -> Callable[[Any], Heuristics]:
-    """Decorate a kernel whose launches compute some arguments from the others.
+    """Decorate a kernel, so that its launches compute some of the arguments from the others.
 
     ``values`` maps the name of each computed argument to a function, which receives a dictionary of
     all arguments.

@@ -11,7 +11,7 @@ from tilewright.runtime.arguments.mock_tensors import MockTensor
 
 
 class KernelInterface:
-    """Base of objects that ``kernel[grid](...)`` launches: kernels, autotuners and heuristics."""
+    """Base class of what ``kernel[grid](...)`` can launch: kernels, autotuners and heuristics."""
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on ``grid``; with ``warmup`` compile only."""

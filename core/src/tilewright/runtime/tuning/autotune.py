@@ -325,17 +325,18 @@ def autotune(
     check: Literal["exact", "off"] | None = None,
     invariant: bool | Sequence[str] | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """Decorate a kernel: its launches measure ``configs`` once, and then use the fastest one.
+    """Decorate a kernel, so that its launches use the fastest of several configurations.
 
-    A launch measures the configurations if the values of ``key`` or the types of the arrays are
-    new.
+    A launch measures the configurations if no earlier launch had the same values of the ``key``
+    parameters and the same types of arrays.
 
     To measure a configuration, the tuner runs the kernel many times. After each configuration, it
     restores the arrays that the kernel stores to. It does not restore them between the runs of one
-    configuration, so each run starts with the results of the previous one. If the time of the
-    kernel depends on the values of such an array, name the array in ``restore_value``. If an array
-    must start as zeros, because the kernel adds to it, name it in ``reset_to_zero``. The tuner then
-    restores or clears the array before every run, and the measured time includes this.
+    configuration, so each run starts with the results of the previous run. If the time of the
+    kernel depends on the values in these arrays, name the arrays in ``restore_value``. If an array
+    must contain zeros at the start, because the kernel adds to the array, name it in
+    ``reset_to_zero``. The tuner then restores the named arrays, or fills them with zeros, before
+    every run. The measured time includes this work.
 
     Args:
         configs: the configurations; if empty, the backend proposes some.

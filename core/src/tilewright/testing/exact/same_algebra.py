@@ -69,7 +69,7 @@ def same_algebra(
     carry: Literal["float", "int"] = "float",
     dot: Literal["native", "i8"] = "native",
 ) -> Verdict:
-    """Compare the algebra that two kernels compute, by launching both in exact mode.
+    """Find out whether two kernels compute the same formula, by launching both in exact mode.
 
     The function launches the kernels on copies of the arrays, which do not change. In the copies,
     random payloads replace floats. Arrays that contain only zeros stay zero, because kernels may

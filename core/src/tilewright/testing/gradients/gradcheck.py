@@ -35,14 +35,14 @@ def gradcheck(
     """Check a kernel's derivatives in forward and reverse mode, on the reference interpreter.
 
     The function compares forward mode with central differences of the kernel, and reverse mode with
-    forward mode, along random directions of each input. If they differ, it finds the elements that
-    cause the difference by bisection. At a kink, it accepts any derivative between those of the two
-    sides.
+    forward mode, along random directions of each input. If two results differ, the function finds
+    the elements that cause the difference by bisection. At a kink of the kernel's function, it
+    accepts any derivative between the derivatives on the two sides of the kink.
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
-    float64. There is one exception: if the kernel does not compile for float64 arrays, the copies
-    have the types of the originals. This happens, for example, if a variable is float32 before a
-    loop and the loop assigns a float64 value to it. The tolerances follow from the narrowest type
+    float64. If the kernel does not compile for float64 arrays, the copies have the types of the
+    original arrays instead. A kernel does not compile, for example, if a variable is float32 before
+    a loop and the loop assigns a float64 value to it. The tolerances follow from the narrowest type
     of the floats that depend on an input.
 
     Args:

@@ -48,7 +48,7 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One step of a search, which computes the kernel's results in one way.
+    """One step of :func:`bisect`: one way of computing the kernel's results, and their difference.
 
     Attributes:
         name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
@@ -86,7 +86,7 @@ class CompilationStep:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of a search: the steps of a kernel's compilation, and which of them is wrong.
+    """The result of :func:`bisect`: the steps of a kernel's compilation, and the first wrong step.
 
     Attributes:
         kernel: the kernel's name.
@@ -162,11 +162,12 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
 
     Launch it as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
     kernel itself. The launch returns a :class:`Bisection`. First, the reference interpreter runs
-    the frontend's module, and then the module after each of the backend's passes. At the end, the
+    the Tile IR that the frontend generates. Then it runs the Tile IR after each of the backend's
+    passes, and the results of each run are compared with those of the first. At the end, the
     backend runs the kernel. If only the backend's results are wrong, the backend runs the kernel
-    again, each time with another value of one launch option. If a step is wrong, checked mode
-    searches for faults of the kernel that explain it, such as races. Afterwards, the arrays hold
-    the results of the frontend's module.
+    again several times, each time with another value of one launch option. If the results of a step
+    are wrong, checked mode searches the kernel for faults that could be the reason, such as races.
+    After the search, the arrays hold the results of the first run.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator

@@ -35,7 +35,7 @@ class FirstElement:
 
 @dataclass(frozen=True)
 class ValueStatistics:
-    """Statistics of one value over all program instances and iterations of a launch.
+    """Statistics of one value of a kernel over all program instances and iterations of a launch.
 
     Attributes:
         file, line: the location in the source that computes the value; "" and 0 if it is unknown.
@@ -99,7 +99,7 @@ class ValueStatistics:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """The float values of a launch, in the order of the source; ``print`` shows them by line.
+    """Statistics of the float values of a launch; ``print`` shows them for each source line.
 
     The report has no entries for integers and booleans, such as indices and masks.
 
