@@ -66,8 +66,8 @@ def _meaning(name: Name) -> str:
 
 
 _SINCE = (
-    'The column "since" states the version of Triton\'s language that introduced a name, or '
-    '"tilewright" for names that Triton does not have.'
+    'The column "since" states the version of Triton that introduced a name. It contains the word '
+    '"tilewright" if Triton does not have the name.'
 )
 
 
@@ -139,26 +139,30 @@ def _checked(function: str) -> str:
 
 
 _BOUNDS = """
-The tables state maximum errors in units in the last place (ULP) of the exact value. A pair such as
-"3 / 1" is the bound for fp32, then that for fp64.
+The table states the maximum error of each function in units in the last place (ULP) of the exact
+value. If a cell contains two numbers, such as "3 / 1", the first is the bound for fp32, and the
+second is the bound for fp64. The table has three columns of bounds:
 
-- *Strict* is the bound of the shared implementation, which has the same results on every backend.
-- *Relaxed* is the bound of the faster instructions that some backends have. A backend uses them if
-  the launch option `math` allows it. The bound also holds for functions that are computed with
-  such instructions.
-- *Checked* is the maximum distance from NumPy's value that `tilewright surface` and the tests
-  accept on every backend in its default mode. It includes the error of NumPy's value.
+- *Strict* is the bound for the implementation that all backends share. Its results are the same on
+  every backend.
+- *Relaxed* is the bound for functions that a backend computes with the faster instructions of its
+  hardware. A backend uses these instructions only if the launch option `math` allows it.
+- *Checked* is the maximum difference from the value that NumPy computes: on every backend, the
+  tests and the command `tilewright surface` fail if the difference is larger. They use the
+  backend's default for the option `math`. The difference includes the error of NumPy's value.
 
-Below -1/2, `lgamma` has zeros, near which an error relative to the value says little. There the
-unit is the ULP of the maximum of 1, the value and `lgamma(-x)`. For infinities, NaN, signed zeros
-and subnormal numbers, all functions follow IEEE 754 and Annex F of the C standard.
+For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
+arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another
+number: the maximum of 1, the magnitude of the exact value, and `lgamma(-x)`. For infinities, NaN,
+signed zeros and subnormal numbers, all functions follow IEEE 754 and Annex F of the C standard.
 """
 
 
 def _math() -> str:
     text = (
-        "# Mathematics\n\nAll functions on this page are in `tl` and in `tl.math`. Functions "
-        f"of one operand are also methods of tensors: `x.exp()`. {_SINCE}\n{_BOUNDS}\n"
+        "# Mathematics\n\nThe modules `tl` and `tl.math` both contain all functions on this page. "
+        "Functions of one operand are also methods of tensors, so that you can write `x.exp()`. "
+        f"{_SINCE}\n{_BOUNDS}\n"
     )
     text += (
         "| function | meaning | types | strict | relaxed | checked | since |\n"
@@ -182,8 +186,8 @@ def _math() -> str:
         text += f"| {' | '.join(cells)} |\n"
     text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
     return text + (
-        "\nOther types raise a `CompilationError` that lists the accepted types. Cast such "
-        "operands first: `tl.exp(x.to(tl.float32))`.\n"
+        '\nIf an operand has a type that the column "types" does not list, the compiler raises a '
+        "`CompilationError`. Cast such an operand first, as in `tl.exp(x.to(tl.float32))`.\n"
     )
 
 
@@ -200,13 +204,13 @@ def _types(function: str) -> str:
 
 def _libdevice() -> str:
     text = (
-        "# Device library\n\n`tl.extra.libdevice` has the same functions on every backend. The "
-        "suffix of a name states how the function rounds: `_rn` to nearest even, `_rz` towards "
-        "zero, `_rd`\n"
+        "# Device library\n\nThe module `tl.extra.libdevice` has the same functions on every "
+        "backend. If the name of a function has a suffix, the suffix states how the function "
+        "rounds: `_rn` to the nearest number, ties to even; `_rz` towards zero; `_rd` down; and "
+        "`_ru` up.\n"
     )
     text += (
-        f"down, `_ru` up.\n{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n"
-        "|---|---|---|---|---|\n"
+        f"{_BOUNDS}\n| function | meaning | strict | relaxed | checked |\n|---|---|---|---|---|\n"
     )
     for name in described_on("language/libdevice.md"):
         found = resolve(name)
@@ -234,8 +238,8 @@ def _is_plain(found: Any) -> bool:
 
 def _index() -> str:
     text = (
-        "# The language\n\nThis page lists all names of the kernel language by subject. "
-        "`tilewright surface` tests each name on every installed backend.\n"
+        "# The language\n\nThis page lists all names of the kernel language by subject. The "
+        "command `tilewright surface` tests each name on every installed backend.\n"
     )
     for family in dict.fromkeys(name.family for name in names().values()):
         found = [name for name in names().values() if name.family == family]
@@ -486,10 +490,10 @@ _NOTES: dict[str, str] = {
     "dtype.is_block": "whether it is a block of elements",
 }
 
-_EXTRA = """Each module belongs to a vendor's backend: `tl.extra.cuda` to the NVIDIA backend, and
-`tl.extra.hip` to the AMD backend. It is available if that backend is installed, even if another
-backend compiles the kernel. Functions that use the vendor's assembly are errors on the targets of
-other vendors."""
+_EXTRA = """The functions on this page are for the hardware of one vendor. The module
+`tl.extra.cuda` belongs to the NVIDIA backend, and `tl.extra.hip` to the AMD backend. You can import
+a module if its backend is installed, even if another backend compiles the kernel. If a function
+uses the assembly language of one vendor, it is an error to compile it for another vendor."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {
@@ -499,17 +503,19 @@ PAGES: dict[str, Callable[[], str]] = {
     "language/values.md": _by_family(
         "language/values.md",
         "Values in kernels",
-        "The types of values in kernels, their members, and the Python features that kernels "
-        "support.",
+        "This page lists the types of values in kernels, the members of these types, and the "
+        "Python features that kernels support.",
     ),
     "language/types.md": _by_family(
-        "language/types.md", "Types", "The number types and their attributes."
+        "language/types.md",
+        "Types",
+        "This page lists the number types of the language, and their attributes.",
     ),
     "language/core.md": _by_family(
         "language/core.md",
         "Modules and internals",
-        "Functions of `tl` under the names of the modules that define them, and internals of the "
-        "compiler that some programs use.",
+        "The functions of `tl` are also members of the modules that define them, such as "
+        "`tl.core`. The page lists these modules, and internals that some programs use.",
     ),
     "language/extra.md": _by_family("language/extra.md", "Vendor functions", _EXTRA),
     "host/index.md": _host_index,

@@ -284,7 +284,7 @@ def fdiv(
         approx: whether an error of 2 ULP is acceptable, regardless of ``ieee_rounding``.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: the operands are integers.
@@ -334,7 +334,7 @@ def umulhi(x: Any, y: Any, _semantic: Any = None) -> tensor:
         y: the second operand; both are promoted and broadcast.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         ValueError: another type.
@@ -367,7 +367,7 @@ def fma(x: Any, y: Any, z: Any, _semantic: Any = None) -> tensor:
         z: a third; all three are promoted to one type and broadcast.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: the operands are integers.

@@ -79,7 +79,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
 
 @device_function
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four random words for each counter by Philox-4x (J. Salmon et al., SC 2011).
+    """Generate four random words for each counter with Philox-4x (Salmon and others, SC 2011).
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
@@ -91,7 +91,8 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
         n_rounds: the number of rounds, a constexpr.
 
     Returns:
-        A tuple of four tensors: uint32 for 32-bit counters, uint64 for 64-bit ones.
+        A tuple of four tensors. Their type is uint32 if the counters have 32 bits, and uint64 if
+        the counters have 64 bits.
 
     Raises:
         CompileTimeAssertionFailure: an argument has another type.
@@ -128,7 +129,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four blocks of random integers; this generator is the most efficient one.
+    """Generate four blocks of random integers; of the random functions, this is the fastest.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
@@ -245,7 +246,7 @@ def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def pair_uniform_to_normal(u1, u2):
-    """Convert two uniform numbers to two independent normal ones (Box and Muller, 1958).
+    """Convert two uniformly distributed numbers to two independent normally distributed numbers.
 
     Args:
         u1: an fp32 tensor, uniform in ``[0, 1)``.

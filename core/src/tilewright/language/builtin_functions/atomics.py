@@ -146,7 +146,7 @@ _DETAILS = """
             system).
 
     Returns:
-        The old value, of the element type and the pointers' shape.
+        The values that were in memory before: a tensor of the pointers' shape and element type.
 
     Raises:
         ValueError: the pointer is constant, the element type has no such atomic, or shapes do not
@@ -163,7 +163,9 @@ def atomic_add(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Add to memory atomically: integers of 32 and 64 bits, fp16, bf16, fp32 and fp64.
+    """Add a number to a value in memory, atomically.
+
+    The value is an integer of 32 or 64 bits, fp16, bf16, fp32 or fp64.
 
     Example:
         old = tl.atomic_add(out_ptr + offsets, x, mask=offsets < n)
@@ -182,7 +184,7 @@ def atomic_max(
 ) -> tensor:
     """Replace a value in memory by its maximum with another value, atomically.
 
-    It supports integers of 32 and 64 bits, fp32 and fp64. It orders -0.0 below 0.0.
+    The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
 
     Example:
         old = tl.atomic_max(out_ptr + offsets, x)
@@ -201,7 +203,7 @@ def atomic_min(
 ) -> tensor:
     """Replace a value in memory by its minimum with another value, atomically.
 
-    It supports integers of 32 and 64 bits, fp32 and fp64. It orders -0.0 below 0.0.
+    The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
 
     Example:
         old = tl.atomic_min(out_ptr + offsets, x)
@@ -218,7 +220,9 @@ def atomic_and(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Combine memory with a value by bitwise and, atomically: integers of 32 and 64 bits.
+    """Replace a value in memory by its bitwise and with another value, atomically.
+
+    The values are integers of 32 or 64 bits.
 
     Example:
         old = tl.atomic_and(lock_ptr, 3)
@@ -235,7 +239,9 @@ def atomic_or(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Combine memory with a value by bitwise or, atomically: integers of 32 and 64 bits.
+    """Replace a value in memory by its bitwise or with another value, atomically.
+
+    The values are integers of 32 or 64 bits.
 
     Example:
         old = tl.atomic_or(lock_ptr, 4)
@@ -252,7 +258,9 @@ def atomic_xor(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Combine memory with a value by bitwise xor, atomically: integers of 32 and 64 bits.
+    """Replace a value in memory by its bitwise exclusive or with another value, atomically.
+
+    The values are integers of 32 or 64 bits.
 
     Example:
         old = tl.atomic_xor(lock_ptr, 1)
@@ -269,7 +277,9 @@ def atomic_xchg(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Exchange a value with memory atomically: integers of 32 and 64 bits, fp32 and fp64.
+    """Replace a value in memory by another value and return the old value, atomically.
+
+    The values are integers of 32 or 64 bits, fp32 or fp64.
 
     Example:
         old = tl.atomic_xchg(lock_ptr, 0)
@@ -285,9 +295,9 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 def atomic_cas(
     pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Compare and exchange atomically: write ``val`` if memory has the bits of ``cmp``.
+    """Compare a value in memory with ``cmp``, and replace it by ``val`` if it is equal, atomically.
 
-    Elements have 16, 32 or 64 bits.
+    The function compares the bits of the two values. Elements have 16, 32 or 64 bits.
 
     Args:
         pointer: a pointer or a tensor of pointers.
@@ -299,7 +309,7 @@ def atomic_cas(
             system).
 
     Returns:
-        The old value, of the element type.
+        The values that were in memory before: a tensor of the pointers' shape and element type.
 
     Raises:
         ValueError: the pointer points to constants, elements have another width, or shapes do not
@@ -328,9 +338,10 @@ def atomic_cas(
 def atomic_load(
     pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Read memory atomically, element by element, ordered with accesses of other program instances.
+    """Read values from memory that other program instances may write at the same time.
 
-    The compiler never merges, moves or removes the read.
+    The function reads each element atomically, and orders the read and later accesses as ``sem``
+    states. The compiler never merges, moves or removes the read.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
@@ -342,7 +353,7 @@ def atomic_load(
             system).
 
     Returns:
-        The values, of the element type and the pointers' shape.
+        A tensor of the pointers' shape and element type.
 
     Raises:
         ValueError: ``sem`` has another value, or the mask does not have the pointers' shape.
@@ -371,8 +382,10 @@ def atomic_store(
     scope: Any = None,
     _semantic: Any = None,
 ) -> None:
-    """Write memory atomically, element by element, ordered with accesses of other program
-    instances.
+    """Write values to memory that other program instances may access at the same time.
+
+    The function writes each element atomically, and orders earlier accesses and the write as
+    ``sem`` states.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to

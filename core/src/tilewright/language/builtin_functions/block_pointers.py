@@ -254,8 +254,8 @@ def make_block_ptr(
             constexprs.
 
     Returns:
-        A block pointer, for :func:`load` and :func:`store` with ``boundary_check``, and for
-        :func:`advance`.
+        A block pointer. You can pass it to :func:`load` and :func:`store`, with ``boundary_check``,
+        and to :func:`advance`.
 
     Raises:
         ValueError: ``base`` is not a pointer, or the lists have different lengths.

@@ -119,7 +119,7 @@ def full(shape: Any, value: Any, dtype: dtype, _semantic: Any = None) -> tensor:
         dtype: the type of the elements, any number type.
 
     Returns:
-        A tensor of ``shape`` and ``dtype``.
+        A tensor with the given shape and element type.
 
     Raises:
         ValueError: ``dtype`` is missing, ``value`` is not a scalar, or the target requires powers
@@ -165,12 +165,14 @@ def cast(
     Conversions between floats round, and conversions of floats to integers drop the fraction. A
     conversion to ``int1`` returns ``x != 0``. Pointers can be converted to ``int64`` and back.
 
-    A value that exceeds the range of a narrower float becomes infinity. The 8-bit formats saturate
-    instead: such a value, or infinity, becomes their maximum finite number. A float that is out of
-    the range of an integer type becomes the nearest end of that range. A conversion to an 8-bit
-    integer first converts to 16 bits in this way, and then keeps the low byte. NaN becomes 0. If
-    the float is fp64 or the integer has 64 bits, NaN becomes an integer of which only the top bit
-    is set (``-2**31`` as int32, ``2**31`` as uint32). These results are the same on every backend.
+    If a value is out of the range of a narrower float type, the result is infinity. The 8-bit float
+    types saturate instead: if the value is out of range or infinite, the result is the maximum
+    finite number of the type. If a float is out of the range of an integer type, the result is the
+    nearest integer of the type. A conversion to an 8-bit integer first converts the float to a
+    16-bit integer with this rule, and then keeps the low byte. A NaN becomes the integer 0. There
+    is one exception: in conversions from fp64 and in conversions to 64-bit integers, only the top
+    bit of the result is set (for example, the result is ``-2**31`` as int32 and ``2**31`` as
+    uint32). All of these results are the same on every backend.
 
     Args:
         input: a tensor or a number of any type.

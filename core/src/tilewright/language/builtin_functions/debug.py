@@ -21,10 +21,10 @@ def static_print(
     flush: Any = False,
     _semantic: Any = None,
 ) -> None:
-    """Print during compilation: constexprs by their values, tensors by their types.
+    """Print during compilation: the values of constexprs, and the types of tensors.
 
-    It works like Python's ``print``. If the compiled kernel comes from the cache, it prints
-    nothing.
+    The function formats and writes its arguments as Python's ``print`` does. It prints nothing if
+    the kernel comes from the cache, because the kernel is then not compiled.
 
     Args:
         values: anything.
@@ -81,7 +81,7 @@ def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = Non
 
     A line has the form ``pid (x, y, z) idx (i, ...) prefix: value``.
 
-    Each program instance prints a line once, although many of its threads execute the call.
+    A program instance prints each line only once, even if many of its threads execute the call.
 
     Args:
         prefix: printable ASCII text, known at compile time.

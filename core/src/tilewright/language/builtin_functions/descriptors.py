@@ -376,7 +376,7 @@ def make_tensor_descriptor(
 ) -> tensor_descriptor:
     """Make a descriptor of a strided tensor, which kernels read and write in blocks.
 
-    It works on every device. Unlike in Triton, you need not set an allocator
+    The function works on every device. Unlike in Triton, it needs no allocator
     (:func:`tilewright.set_allocator`).
 
     Args:
@@ -451,15 +451,15 @@ def make_tensor_descriptor(
 
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> tensor:
-    """Load a block of a tensor: ``desc.load(offsets)``.
+    """Load a block of a tensor through a descriptor, as ``desc.load(offsets)`` does.
 
     Args:
         desc: a descriptor, made in the kernel or on the host.
         offsets: the start of the block: a scalar integer for each axis.
 
     Returns:
-        A tensor of the descriptor's block shape. Elements outside of the array have the
-        descriptor's padding.
+        A tensor of the descriptor's block shape. Elements outside of the array have the padding
+        value of the descriptor.
 
     Raises:
         ValueError: ``offsets`` does not have one scalar for each axis.
@@ -473,7 +473,7 @@ def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> te
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, _semantic: Any = None) -> None:
-    """Write a block of a tensor: ``desc.store(offsets, value)``.
+    """Write a block of a tensor through a descriptor, as ``desc.store(offsets, value)`` does.
 
     Args:
         desc: a descriptor, made in the kernel or on the host.

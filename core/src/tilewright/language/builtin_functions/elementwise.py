@@ -23,7 +23,7 @@ class PropagateNan(enum.Enum):
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Add two values like ``x + y``; an argument can omit the overflow check of debug mode.
+    """Add two values, as ``x + y`` does, optionally without the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -31,7 +31,7 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: the operands have types that cannot be combined.
@@ -44,7 +44,7 @@ def add(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Subtract two values like ``x - y``; an argument can omit the overflow check of debug mode.
+    """Subtract two values, as ``x - y`` does, optionally without the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -52,7 +52,7 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: the operands have types that cannot be combined.
@@ -65,7 +65,7 @@ def sub(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) -> Any:
-    """Multiply two values like ``x * y``; an argument can omit the overflow check of debug mode.
+    """Multiply two values, as ``x * y`` does, optionally without the overflow check of debug mode.
 
     Args:
         x: a tensor or a number.
@@ -73,7 +73,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, _semantic: Any = None) ->
         sanitize_overflow: false omits the check for integer overflow in debug mode.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: the operands have types that cannot be combined.
@@ -103,7 +103,7 @@ def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
             three are broadcast.
 
     Returns:
-        A tensor of the common type and shape.
+        A tensor of the operands' common type and shape.
 
     Raises:
         TypeError: ``x`` and ``y`` have no common type.
@@ -164,7 +164,8 @@ def minimum(
             ``tl.PropagateNan.NONE`` returns the number, ``tl.PropagateNan.ALL`` returns NaN.
 
     Returns:
-        A tensor of the common type and shape; fp32 for bf16.
+        A tensor of the operands' common type and shape. If this type is bf16, the result has type
+        fp32.
 
     Raises:
         ValueError: ``propagate_nan`` is something else.
@@ -189,7 +190,8 @@ def maximum(
             ``tl.PropagateNan.NONE`` returns the number, ``tl.PropagateNan.ALL`` returns NaN.
 
     Returns:
-        A tensor of the common type and shape; fp32 for bf16.
+        A tensor of the operands' common type and shape. If this type is bf16, the result has type
+        fp32.
 
     Raises:
         ValueError: ``propagate_nan`` is something else.
@@ -204,7 +206,7 @@ def maximum(
 def clamp(
     x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
 ) -> tensor:
-    """Clamp a value between two limits; undefined if the lower limit exceeds the upper one.
+    """Clamp a value between two limits, of which the lower one must not exceed the upper one.
 
     Args:
         x: a tensor or a number.
@@ -214,7 +216,8 @@ def clamp(
         propagate_nan: ``tl.PropagateNan.ALL`` keeps a NaN of ``x``; ``NONE`` returns a limit.
 
     Returns:
-        A tensor of the common type and shape; fp32 for bf16.
+        A tensor of the operands' common type and shape. If this type is bf16, the result has type
+        fp32.
 
     Raises:
         ValueError: ``propagate_nan`` is something else.
@@ -234,7 +237,7 @@ def clamp(
 
 @builtin
 def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
-    """Return the operand, and in debug mode assert that it is zero where a mask is true.
+    """Return the operand; in debug mode, also assert that it is zero where a mask is true.
 
     Args:
         x: a tensor of numbers.
@@ -348,10 +351,12 @@ def _is_made_here(semantic: Any, x: tensor) -> bool:
 
 @builtin
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Return the operand, with the hint that each run of values starts at a multiple of a number.
+    """Return the operand, with the hint that its values are multiples of a number.
 
-    The hint states a number for each axis: the first value of each run of consecutive integers is a
-    multiple of this number. For a scalar, the value itself is a multiple of it.
+    The hint states that a scalar is a multiple of a number. For a tensor, the hint states a number
+    for each axis. Along an axis, the elements form runs of consecutive integers, and the first
+    element of each run is a multiple of the number. See :func:`max_contiguous` for the length of
+    the runs.
 
     Args:
         input: an integer or pointer tensor, or a scalar.
@@ -373,7 +378,7 @@ def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Return the operand, with the hint that its values form runs of consecutive integers.
+    """Return the operand, with the hint that its elements form runs of consecutive integers.
 
     Args:
         input: an integer or pointer tensor.
@@ -394,7 +399,7 @@ def max_contiguous(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
-    """Return the operand, with the hint that its values form runs of equal values.
+    """Return the operand, with the hint that its elements form runs of equal values.
 
     Args:
         input: a tensor.
@@ -415,8 +420,9 @@ def max_constancy(input: Any, values: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def assume(cond: Any, _semantic: Any = None) -> None:
-    """Let the compiler rely on a condition. If it is false, the behaviour of the kernel is
-    undefined.
+    """Let the compiler assume that a condition is true.
+
+    If the condition is false during a launch, the behaviour of the kernel is undefined.
 
     Args:
         cond: a scalar condition. A constexpr that is true has no effect.

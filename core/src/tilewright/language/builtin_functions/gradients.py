@@ -12,9 +12,9 @@ from tilewright.language.value_types.values import constexpr
 
 @builtin
 def stop_gradient(x: Any, _semantic: Any = None) -> Any:
-    """Return the operand; derivatives of the kernel treat it as a constant.
+    """Return the operand, which derivatives of the kernel treat as a constant.
 
-    It does not change the results of the kernel itself.
+    The function does not change the results of the kernel itself.
 
     Args:
         x: a tensor or a number.

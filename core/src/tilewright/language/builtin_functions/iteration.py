@@ -102,7 +102,7 @@ class static_range:  # noqa: N801
 
 
 class condition:  # noqa: N801
-    """State the condition of a ``while`` loop, with hints about the loop to the compiler.
+    """Return the condition of a ``while`` loop, and pass hints about the loop to the compiler.
 
     Args:
         arg1: the condition, a scalar.

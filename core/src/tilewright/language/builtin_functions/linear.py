@@ -249,13 +249,13 @@ def dot_scaled(
 ) -> tensor:
     """Matmul of block-scaled operands: every 32 elements along K share a power-of-two scale.
 
-    Leading axes are batches.
+    Leading axes are batch axes.
 
-
-    The scales of both operands may have any magnitude, for example 2**127 on the left and 2**-126
-    on the right. On GPUs without scaled matrix instructions, the kernel converts each operand, with
-    its scales, to bf16 (to f16 if the other operand is fp16 without scales, and to f32 if the
-    operand itself is fp16 with scales). If a result leaves the range of that type, the kernel
+    The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
+    and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
+    multiplies each operand by its scales, and converts the result to bf16. If the other operand is
+    fp16 without scales, it converts to fp16 instead of bf16. If the operand itself is fp16 with
+    scales, it converts to fp32. If a converted value is out of the range of its type, the kernel
     computes the matmul again in several slower passes.
 
     Args:

@@ -52,8 +52,9 @@ def load(
         volatile: whether the compiler must not merge, move or remove this load.
 
     Returns:
-        A scalar for a scalar pointer, otherwise a tensor of the pointers' shape. A boolean is true
-        if its byte in memory is not 0.
+        If ``pointer`` is a scalar, the result is a scalar. Otherwise, it is a tensor of the
+        pointers' shape. If the elements are booleans, an element is true if its byte in memory is
+        not 0.
 
     Raises:
         ValueError: ``pointer`` is not a pointer, ``other`` is given without ``mask``, ``mask`` is a
@@ -187,8 +188,7 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of this program instance; then all of them see each other's earlier
-    writes.
+    """Wait for all threads of the program instance, and make their writes visible to each other.
 
     Example:
         tl.debug_barrier()

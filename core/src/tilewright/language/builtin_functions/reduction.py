@@ -23,7 +23,7 @@ def reduce(
     order: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Combine the elements along an axis into one, in any order unless ``order`` is given.
+    """Combine the elements along an axis into one element with a function of two elements.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.
@@ -110,7 +110,7 @@ def associative_scan(
 
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
-    """Run a function of scalars, which may branch and loop, on every element.
+    """Run a function of scalars on every element; the function may contain branches and loops.
 
     Args:
         scalar_fn: a kernel-language function of scalars. With ``pack`` above 1, it receives that
@@ -119,7 +119,8 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
         pack: a constexpr that divides the number of elements.
 
     Returns:
-        A tensor of the common shape, or a tuple if ``scalar_fn`` returns several values.
+        A tensor of the operands' common shape. If ``scalar_fn`` returns several values, the result
+        is a tuple of such tensors.
 
     Raises:
         ValueError: there are no arguments, ``pack`` does not divide the number of elements, or the

@@ -23,7 +23,7 @@ def broadcast(input: Any, other: Any, _semantic: Any = None) -> tl_tuple:
             repeated.
 
     Returns:
-        A tuple of two tensors of one shape.
+        A tuple of two tensors of the same shape.
 
     Raises:
         ValueError: two extents differ, and neither is 1.
@@ -67,7 +67,7 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
             negative ones count from the end.
 
     Returns:
-        A tensor of the same elements, with the new axes.
+        A tensor with the same elements and the new axes.
 
     Raises:
         ValueError: an axis is out of range, or named twice.
@@ -88,7 +88,7 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
 
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
-    """Reshape a tensor, with its elements in row-major order.
+    """Reshape a tensor, and keep the row-major order of its elements.
 
     Args:
         input: a tensor.
@@ -110,7 +110,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """Reshape a tensor, with its elements in any order.
+    """Reshape a tensor, possibly with its elements in a different order.
 
     Deprecated: use :func:`reshape`, with ``can_reorder=True`` if the order does not matter.
 
@@ -167,7 +167,7 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
             arguments. By default, the last two axes are exchanged.
 
     Returns:
-        A tensor of the same elements.
+        A tensor with the same elements.
 
     Raises:
         ValueError: ``dims`` is missing and there are fewer than two axes, or ``dims`` is not a
@@ -198,7 +198,7 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
             arguments.
 
     Returns:
-        A tensor of the same elements.
+        A tensor with the same elements.
 
     Raises:
         ValueError: ``dims`` is not a permutation.
@@ -274,8 +274,9 @@ def join(a: Any, b: Any, _semantic: Any = None) -> tensor:
         b: the second operand; both are broadcast and promoted to one type.
 
     Returns:
-        A tensor ``z``: ``z[..., 0]`` is the first operand, and ``z[..., 1]`` the second. The result
-        of two scalars has shape ``[2]``.
+        A tensor ``z`` with one more axis than the operands: ``z[..., 0]`` is the first operand, and
+        ``z[..., 1]`` is the second operand. If both operands are scalars, the result has shape
+        ``[2]``.
 
     Raises:
         ValueError: the shapes cannot be broadcast.
@@ -304,7 +305,8 @@ def split(a: Any, _semantic: Any = None) -> tl_tuple:
         a: a tensor whose last axis has extent 2.
 
     Returns:
-        A tuple of two tensors without that axis, or of two scalars for a tensor of shape ``[2]``.
+        A tuple of two tensors without the last axis. If the operand has shape ``[2]``, the result
+        is a tuple of two scalars.
 
     Raises:
         ValueError: the last axis has another extent.

@@ -37,7 +37,8 @@ def atomic_poll(
             once. None sets no limit.
 
     Returns:
-        An ``int1`` tensor of the pointers' shape: whether memory had the expected value in time.
+        An ``int1`` tensor of the pointers' shape. An element is true if memory had the expected
+        value before the time limit.
 
     Raises:
         ValueError: ``sem`` has another value, the time limit is negative, or shapes do not match.

@@ -122,10 +122,11 @@ def max(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """Return the maximum along an axis. It is NaN only if all elements are NaN.
+    """Return the maximum along an axis. The maximum is NaN only if all elements are NaN.
 
-    If all elements are NaN, or if several elements are equal to the result (0.0 equals -0.0), the
-    returned position is that of the first of them.
+    If several elements are equal to the result, the returned position is that of the first of them.
+    The elements 0.0 and -0.0 are equal. If all elements are NaN, the returned position is that of
+    the first element.
 
     Args:
         input: a tensor of numbers.
@@ -136,9 +137,11 @@ def max(
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        The values, or a tuple of the values and their ``int32`` positions. Without
-        ``return_indices``, integers narrower than 32 bits become int32, and fp16 and bf16 become
-        fp32. With it, bf16 becomes fp32, and other types stay.
+        A tensor of the maxima or, with ``return_indices=True``, a tuple of the maxima and their
+        ``int32`` positions. Without ``return_indices``, maxima of integers narrower than 32 bits
+        have type int32, and maxima of fp16 and bf16 elements have type fp32. With
+        ``return_indices=True``, maxima of bf16 elements have type fp32, and all other types are
+        kept.
 
     Example:
         largest, where = tl.max(x, axis=0, return_indices=True)
@@ -158,10 +161,11 @@ def min(
     return_indices_tie_break_left: core.constexpr = True,
     keep_dims: core.constexpr = False,
 ):
-    """Return the minimum along an axis. It is NaN only if all elements are NaN.
+    """Return the minimum along an axis. The minimum is NaN only if all elements are NaN.
 
-    If all elements are NaN, or if several elements are equal to the result (0.0 equals -0.0), the
-    returned position is that of the first of them.
+    If several elements are equal to the result, the returned position is that of the first of them.
+    The elements 0.0 and -0.0 are equal. If all elements are NaN, the returned position is that of
+    the first element.
 
     Args:
         input: a tensor of numbers.
@@ -172,8 +176,8 @@ def min(
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        The values, or a tuple of the values and their ``int32`` positions, of the types that
-        :func:`max` returns.
+        A tensor of the minima or, with ``return_indices=True``, a tuple of the minima and their
+        ``int32`` positions. The types of the minima are those that :func:`max` returns.
 
     Example:
         smallest = tl.min(x, axis=0)
@@ -187,7 +191,9 @@ def min(
 
 @device_function
 def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """Return the position of the maximum along an axis. NaN counts only if all elements are NaN.
+    """Return the position of the maximum along an axis.
+
+    The function ignores NaN elements unless all elements are NaN.
 
     Args:
         input: a tensor of numbers.
@@ -214,7 +220,9 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
 
 @device_function
 def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.constexpr = False):
-    """Return the position of the minimum along an axis. NaN counts only if all elements are NaN.
+    """Return the position of the minimum along an axis.
+
+    The function ignores NaN elements unless all elements are NaN.
 
     Args:
         input: a tensor of numbers.

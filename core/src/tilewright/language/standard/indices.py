@@ -30,10 +30,10 @@ def cdiv(x, div):
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Reorder the program instances of a 2-D grid, so that concurrent ones share rows.
+    """Reorder the program instances of a 2-D grid, so that instances that run at once share rows.
 
     The function divides the grid into groups of ``size_g`` rows. Within a group, consecutive
-    program instances go down one column before they continue with the next.
+    program instances go down one column before they continue with the next column.
 
     Args:
         i: the row of the program instance in the original, row-major order.
@@ -43,7 +43,7 @@ def swizzle2d(i, j, size_i, size_j, size_g):
         size_g: the number of rows of a group; the last group may have fewer.
 
     Returns:
-        A tuple: the row and the column that the program instance works on.
+        A tuple of the row and the column that the program instance must work on.
 
     Example:
         row, column = tl.swizzle2d(pid, 0, n, 1, 4)

@@ -36,7 +36,7 @@ def squeeze(x, dim: core.constexpr):
         dim: the axis, whose extent is 1: a constexpr.
 
     Returns:
-        A tensor of the same elements.
+        A tensor with the same elements.
 
     Raises:
         CompileTimeAssertionFailure: the axis has another extent.
@@ -58,7 +58,7 @@ def unsqueeze(x, dim: core.constexpr):
         dim: the position of the axis in the result: a constexpr.
 
     Returns:
-        A tensor of the same elements.
+        A tensor with the same elements.
 
     Example:
         row = tl.unsqueeze(x, 0)
@@ -75,7 +75,8 @@ def interleave(a, b):
         b: a tensor of the same shape or a number, which supplies the elements 1, 3, 5 and so on.
 
     Returns:
-        A tensor whose last axis is twice as long. The result of two scalars has shape ``[2]``.
+        A tensor whose last axis is twice as long as that of an operand. If both operands are
+        scalars, the result has shape ``[2]``.
 
     Example:
         mixed = tl.interleave(x, y)

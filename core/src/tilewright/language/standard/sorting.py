@@ -179,7 +179,7 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """Return the largest elements along the last axis, in the order of :func:`sort`.
+    """Return the largest elements along the last axis, sorted as by :func:`sort`.
 
     NaN counts as greater than every number.
 
@@ -207,7 +207,7 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 
 @device_function
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """Sort a bitonic tensor along its last axis, in the order of :func:`sort`.
+    """Sort a bitonic tensor along its last axis, into the same order as :func:`sort`.
 
     A bitonic sequence rises and then falls, or is a rotation of such a sequence.
 

@@ -18,7 +18,7 @@ def zeros(shape, dtype):
         dtype: any number type.
 
     Returns:
-        A tensor of ``shape`` and ``dtype``.
+        A tensor with the given shape and element type.
 
     Example:
         acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
@@ -28,7 +28,7 @@ def zeros(shape, dtype):
 
 @device_function
 def zeros_like(input):
-    """Create a tensor of zeros with the shape and type of another.
+    """Create a tensor of zeros with the shape and the type of another tensor.
 
     Args:
         input: a tensor.
