@@ -515,7 +515,8 @@ PAGES: dict[str, Callable[[], str]] = {
         "language/core.md",
         "Modules and internals",
         "The functions of `tl` are also members of the modules that define them, such as "
-        "`tl.core`. The page lists these modules, and internals that some programs use.",
+        "`tl.core`. This page lists these modules. It also lists internals of the compiler that "
+        "some programs use.",
     ),
     "language/extra.md": _by_family("language/extra.md", "Vendor functions", _EXTRA),
     "host/index.md": _host_index,
