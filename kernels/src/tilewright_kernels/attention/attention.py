@@ -18,9 +18,9 @@ def attention(
 ) -> Any:  # fmt: skip
     """Compute ``softmax(q @ k.T * softmax_scale) @ v`` for each head.
 
-    The last row of ``q`` corresponds to the last row of ``k``: row ``i`` of the queries corresponds
-    to row ``i + rows of k - rows of q`` of the keys. Windows and causal masks use this
-    correspondence.
+    The last row of ``q`` corresponds to the last row of ``k``. If ``q`` has n rows and ``k`` has m
+    rows, row ``i`` of ``q`` thus corresponds to row ``i + m - n`` of ``k``. Windows and causal
+    masks use this correspondence.
 
     Args:
         q: of shape (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
@@ -48,15 +48,16 @@ def attention(
 
     Returns:
         An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms, of shape (batch, heads, rows) and float32. If a query
-        attends to no key, its row is 0 and its logarithm -inf.
+        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
+        shape (batch, heads, rows). If a query attends to no key, its row of the result is 0, and
+        its logarithm is -inf.
 
     Raises:
-        ValueError: the shapes do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or the scale is not positive.
 
-    The backward pass has kernels of its own; with ``deterministic``, none adds atomically. The
-    gradients of ``bias``, ``alibi_slopes`` and ``sinks`` are sums in float32, with the same bits in
-    each launch in any case.
+    The backward pass has handwritten kernels. With ``deterministic``, none of them uses atomic
+    additions. The gradients of ``bias``, ``alibi_slopes`` and ``sinks`` are sums in float32, and
+    always have the same bits in each launch.
 
     Sources: Dao, "FlashAttention-2", 2023; Shah et al., "FlashAttention-3", 2024.
     """

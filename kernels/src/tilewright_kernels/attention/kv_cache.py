@@ -197,8 +197,9 @@ def attention_with_kv_cache(
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
-    If there are too few heads and sequences to keep all processors busy, the kernel divides the
-    keys into parts, and a second kernel merges the results. The function has no gradient.
+    If there are too few heads and sequences to keep all processors busy, several kernel instances
+    share the keys of a sequence, and a second kernel merges their results. The function has no
+    gradient.
 
     Args:
         q: of shape (batch, rows, heads, dims).
@@ -222,10 +223,11 @@ def attention_with_kv_cache(
 
     Returns:
         An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms, of shape (batch, heads, rows) and float32.
+        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
+        shape (batch, heads, rows).
 
     Raises:
-        ValueError: the shapes do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or the scale is not positive.
 
     Sources: Kwon et al., "PagedAttention", 2023; Dao et al., "Flash-Decoding", 2023.
     """
@@ -251,9 +253,9 @@ def mla_decode(
 ) -> Any:  # fmt: skip
     """Compute attention over a cache of latent vectors that all heads share.
 
-    This is the decoding attention of multi-head latent attention (MLA). A whole row of the cache is
-    a key, whose last elements have rotary embedding. The first ``value_dims`` elements of the row
-    are also the value. The function has no gradient.
+    This is the decoding attention of multi-head latent attention (MLA). Each row of the cache is a
+    key. Its first ``value_dims`` elements are also the value. Rotary embedding has been applied to
+    the elements after them. The function has no gradient.
 
     Args:
         q: of shape (batch, rows, heads, dims): queries multiplied by the up-projection of the keys,
@@ -267,10 +269,11 @@ def mla_decode(
 
     Returns:
         An array of shape (batch, rows, heads, value_dims) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms, of shape (batch, heads, rows) and float32.
+        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
+        shape (batch, heads, rows).
 
     Raises:
-        ValueError: the shapes do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or the scale is not positive.
 
     Source: DeepSeek-AI, "DeepSeek-V2", 2024.
     """

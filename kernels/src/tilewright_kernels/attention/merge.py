@@ -68,7 +68,8 @@ def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:
 
     Returns:
         A pair: the attention over all keys, of shape (batch, rows, heads, dims), and the logarithms
-        of its sums of exponentials, of shape (batch, heads, rows). The function has no gradient.
+        of the rows' sums of exponentials over all keys, of shape (batch, heads, rows). The function
+        has no gradient.
     """
     if len(parts.shape) != 5 or part_lse.shape != (
         *parts.shape[:2],

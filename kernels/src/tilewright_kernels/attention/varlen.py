@@ -37,10 +37,11 @@ def attention_varlen(
 
     Returns:
         An array of shape (rows, heads, dims of v) and the type of q. With ``return_lse``, a pair of
-        this array and the logarithms, of shape (heads, rows) and float32.
+        this array and the logarithms of the rows' sums of exponentials, a float32 array of shape
+        (heads, rows).
 
     Raises:
-        ValueError: the shapes do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or the scale is not positive.
     """
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     checked("attention_varlen", q, k, v, scale, 3)

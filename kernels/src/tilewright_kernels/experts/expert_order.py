@@ -162,15 +162,16 @@ EXPERT_ORDER = Operation(
 
 
 def expert_order(experts: Any, n_experts: int) -> ExpertOrder:
-    """Sort the assignments of tokens by expert.
+    """Sort the assignments of tokens to experts by expert.
 
     Args:
         experts: of int32 or int64, of shape (tokens, k), each from 0 to ``n_experts`` - 1.
         n_experts: number of experts, at most 4096.
 
     Returns:
-        The :class:`ExpertOrder` of the assignments: the order, its inverse and the first row of
-        each expert, all of int32. The sort is stable, so the result is the same in each run.
+        The :class:`ExpertOrder` of the assignments, whose three arrays are of int32: the order, its
+        inverse, and the first row of each expert. The sort is stable, so the result is the same in
+        each run.
 
     Raises:
         ValueError: there are no experts, or more than 4096.

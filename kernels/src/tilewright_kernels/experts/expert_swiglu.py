@@ -13,7 +13,7 @@ from tilewright_kernels.rows.swiglu import swiglu
 
 
 def grouped_swiglu(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
-    """Apply each expert's SwiGLU layer to its rows.
+    """Apply the SwiGLU layer of each expert to the expert's rows.
 
     Args:
         x: of shape (rows, columns), in the order of experts; of float16, bfloat16 or float32.
@@ -23,10 +23,11 @@ def grouped_swiglu(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
         starts: the first row of each expert, and the number of all rows, of int32.
 
     Returns:
-        An array of the shape and type of ``x``. All arrays except ``starts`` have gradients.
+        An array with the shape and element type of ``x``. All arrays except ``starts`` have
+        gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Shazeer, "GLU variants improve Transformer", 2020.
     """
@@ -65,7 +66,7 @@ def expert_swiglu_reference(x: Any, weights: Any, experts: Any, gate_up: Any, do
 
 
 def expert_swiglu(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -> Any:
-    """Compute the weighted sum of the SwiGLU layers of each token's experts.
+    """Compute for each token the weighted sum of the results of its experts' SwiGLU layers.
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.
@@ -76,11 +77,12 @@ def expert_swiglu(x: Any, weights: Any, experts: Any, gate_up: Any, down: Any) -
         down: of shape (experts, hidden, columns): the down projection of each expert.
 
     Returns:
-        An array of the shape and type of ``x``, with the same bits in each run. The host does not
-        wait for the device to read ``experts``. All arrays except ``experts`` have gradients.
+        An array with the shape and element type of ``x``, with the same bits in each run. The host
+        does not read ``experts``, so it does not wait for the device. All arrays except ``experts``
+        have gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
     """
     order = expert_order(experts, gate_up.shape[0])
     y = grouped_swiglu(permute(x, order), gate_up, down, order.starts)

@@ -257,7 +257,7 @@ def _combine_gradients(saved: Any, dout: Any) -> Mapping[str, Any]:
 
 
 def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
-    """Copy the rows of tokens into the order of experts.
+    """Copy the rows of the tokens, sorted by expert.
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.
@@ -265,18 +265,18 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
         out: the array for the result.
 
     Returns:
-        An array of shape (tokens * k, columns). The rows of expert e are ``order.starts[e]`` to
-        ``order.starts[e + 1]``, the last one excluded. The gradient of a token adds the gradients
-        of its rows in a fixed order.
+        An array of shape (tokens * k, columns). The rows of expert e begin with row
+        ``order.starts[e]`` and end before row ``order.starts[e + 1]``. The gradient of a token is
+        the sum of the gradients of its rows, which are added in a fixed order.
 
     Raises:
-        ValueError: the order was made for another number of tokens.
+        ValueError: ``order`` was made for a different number of tokens.
     """
     return PERMUTE(x, order.order, order.slots, _places(order, x.shape[0]), None, out=out)
 
 
 def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any:
-    """Sum the rows of each token's assignments, multiplied by their weights.
+    """Compute for each token the sum of its experts' rows, multiplied by the token's weights.
 
     Args:
         y: of shape (tokens * k, columns), in the order of experts.
@@ -289,7 +289,7 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
         ``y`` and ``weights`` have gradients.
 
     Raises:
-        ValueError: the order was made for another number of tokens.
+        ValueError: ``order`` was made for a different number of tokens.
     """
     if tuple(weights.shape) != (weights.shape[0], _places(order, weights.shape[0])):
         raise ValueError(f"combine: the weights have the shape {tuple(weights.shape)}")

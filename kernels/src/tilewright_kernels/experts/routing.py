@@ -244,9 +244,9 @@ def route(logits: Any, k: int, *, renormalize: bool = True) -> tuple[Any, Any]:
             they are the probabilities of the softmax over all experts.
 
     Returns:
-        A pair: the weights, of float32 and shape (..., k), in descending order; and the numbers of
-        the experts, of int32 and the same shape. Among equally probable experts, the one with the
-        lower number comes first. The weights have gradients.
+        A pair of arrays of shape (..., k): the weights in descending order, of float32, and the
+        numbers of the experts, of int32. Among equally probable experts, the one with the lower
+        number comes first. The weights have gradients.
 
     Raises:
         ValueError: k is below 1 or above the number of experts, or there are more than 4096

@@ -360,12 +360,12 @@ def conv2d(
         out: the array for the result.
 
     Returns:
-        An array of the layout and type of ``x``. Sums are computed in float32. The windows of the
-        images are not copied to memory.
+        An array of the layout and type of ``x``. Sums are computed in float32. The kernel reads the
+        images directly, without first copying their windows to a matrix (im2col).
 
     Raises:
-        TypeError: the types of the arrays do not match, or a setting has a wrong type.
-        ValueError: the shapes do not match, or a setting has a wrong value.
+        TypeError: the types of the arrays do not match, or another argument has a wrong type.
+        ValueError: the shapes of the arguments do not match, or another argument has a wrong value.
 
     Gradients: two kernels by hand, with a fixed order of additions.
     """

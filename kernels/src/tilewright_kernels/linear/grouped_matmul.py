@@ -275,10 +275,10 @@ def grouped_matmul(
 
     Returns:
         An array of shape (rows, N) or (groups, capacity, N), of the type of ``a``. The host does
-        not wait for the device to read ``rows``.
+        not read ``rows``, so it does not wait for the device.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Gradients: the same operation, and :func:`k_grouped_matmul`.
     """
@@ -302,7 +302,7 @@ def k_grouped_matmul(
     invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
-    """For each group of rows, multiply the transpose of a's rows by b's rows.
+    """Multiply, for each group of rows, the transpose of a's rows by b's rows.
 
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.
@@ -314,11 +314,11 @@ def k_grouped_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (groups, M, N), of the type of ``a``. The result of a group without rows
-        is zeros.
+        An array of shape (groups, M, N), of the type of ``a``. If a group has no rows, its result
+        is zero.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Gradients: two calls of :func:`grouped_matmul`.
     """

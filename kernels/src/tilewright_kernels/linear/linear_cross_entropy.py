@@ -210,8 +210,9 @@ def linear_cross_entropy(
     The function processes the rows in chunks and stores the logits of only one chunk at a time. On
     a GPU, a chunk has at most 2**29 logits. If gradients are required, the forward pass already
     computes them chunk by chunk, and the backward pass multiplies them by the gradient of the loss.
-    The gradient of the weight is a sum over the chunks, which is accumulated in the weight's type.
-    For JAX arrays, which are immutable, all logits are computed at once.
+    The gradient of the weight is a sum over the chunks, which is accumulated in the element type of
+    the weight. If the arguments are JAX arrays, all logits are computed at once, because JAX arrays
+    are immutable.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32.
@@ -224,10 +225,10 @@ def linear_cross_entropy(
         out: the array for the result.
 
     Returns:
-        The loss: an array of float32 without axes.
+        The loss: a float32 array without axes (a scalar).
 
     Raises:
-        ValueError: the shapes do not match, or the reduction is unknown.
+        ValueError: the shapes of the arguments do not match, or the reduction is unknown.
 
     Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024.
     """

@@ -43,7 +43,8 @@ def lora_matmul(
 
     Returns:
         An array of shape (..., N). The result of ``x @ weight`` is rounded to the type of x. The
-        epilogue of the last matmul of the update adds it to the update in float32.
+        update is ``scale * (x @ a) @ b``. The epilogue of its last matmul adds the rounded result
+        to the update in float32.
 
     Gradients: those of the matmuls.
 

@@ -404,7 +404,7 @@ def check_shapes(a: Any, b: Any, bias: Any, residual: Any) -> tuple[int, ...]:
     """Return the shape of a result.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
     """
     leading, m = a.shape[:-2], a.shape[-2]
     if a.ndim < 2 or b.ndim < 2:
@@ -462,12 +462,13 @@ def matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., M, N), with the same bits in each call. Sums are computed in
-        float32, and in int32 for int8 operands.
+        An array of shape (..., M, N), with the same bits in each call. Sums are computed in int32
+        if the operands are int8, and otherwise in float32.
 
     Raises:
-        ValueError: the shapes do not match, or there are more than three arrays.
-        TypeError: operands have types that cannot be multiplied.
+        ValueError: the shapes of the arguments do not match, or ``arrays`` contains more than three
+            arrays.
+        TypeError: the element types of the operands cannot be multiplied with each other.
 
     Gradients: two matmuls, after the derived adjoint of bias, activation and epilogue, which also
     has gradients for the arrays.

@@ -154,7 +154,7 @@ def check_micro_scaled(a: Any, b: Any, a_scale: Any, b_scale: Any) -> None:
     """Check operands of 8 bits, or of pairs of 4 bits, with scales for 32 elements along K.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
         TypeError: operands or scales are of other types.
     """
     names = name_of(a), name_of(b)

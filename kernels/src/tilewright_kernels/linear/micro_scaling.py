@@ -195,16 +195,18 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         out: the arrays for the results.
 
     Returns:
-        A pair of the elements and their scales. The elements have the shape (M, N). Elements of 4
-        bits are stored as uint8 of shape (M, N / 2), two in a byte, the first one in its lower
-        half. The scales have the shape (M, N / 32) and type uint8: a scale is a power of two,
-        stored as its exponent plus 127. The value of an element is the element times its scale. The
-        scale of a block is the largest power of two that is not above the block's largest
-        magnitude, divided by the largest power of two of the type. Elements are rounded to nearest,
-        ties to even, and saturate. A block with infinity or NaN has the scale 255, which means NaN.
+        A pair of the elements and their scales. 8-bit elements have the shape (M, N). 4-bit
+        elements are stored as uint8 of shape (M, N / 2): each byte contains two elements, the first
+        one in its lower half. The scales have the shape (M, N / 32) and type uint8: a scale is a
+        power of two, stored as its exponent plus 127. A quantized element times its scale is the
+        value that it represents. The scale of a block is the largest power of two that is not above
+        the block's largest magnitude, divided by the largest power of two that the element type can
+        represent. Elements are rounded to nearest, ties to even, and saturate. If a block contains
+        infinity or NaN, its scale is stored as 255, which means NaN.
 
     Raises:
-        ValueError: x is not a matrix with a multiple of 32 columns, or dtype is not one of these.
+        ValueError: x is not a matrix with a multiple of 32 columns, or ``dtype`` is none of the
+            listed types.
     """
     if x.ndim != 2 or x.shape[1] % BLOCK:
         raise ValueError(

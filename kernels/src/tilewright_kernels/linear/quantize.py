@@ -96,12 +96,13 @@ def quantize(
 
     Returns:
         A pair: the quantized matrix, and the scales in float32, of shape (M / rows, N / columns)
-        with both quotients rounded up. The value of an element is the element times the scale of
-        its block. The scales map the largest magnitude of each block to the largest number of the
-        type. The scales of a column of blocks are consecutive in memory.
+        with both quotients rounded up. A quantized element times the scale of its block is the
+        value that it represents. Each scale is chosen so that the largest magnitude of its block
+        becomes the largest number of the 8-bit type. The scales of a column of blocks are
+        consecutive in memory.
 
     Raises:
-        ValueError: ``x`` is not a matrix, or ``dtype`` is not one of these.
+        ValueError: ``x`` is not a matrix, or ``dtype`` is none of the listed types.
     """
     if x.ndim != 2:
         raise ValueError(f"x must be a matrix, and has the shape {tuple(x.shape)}")

@@ -356,12 +356,13 @@ def scaled_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). Matrix instructions add the products within a block. The sums of
-        the blocks are scaled and added in float32. On GPUs, where ``a`` is one row, scaled products
-        are added in float32.
+        An array of shape (M, N). Within a block, matrix instructions multiply the elements and add
+        the products. The sums of the blocks are then scaled, and added in float32. On GPUs, if
+        ``a`` has only one row and the scales are those of blocks, the kernel multiplies the row by
+        the scales first, and adds the products in float32.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
         TypeError: the types of the operands are not supported.
 
     Source: DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3 (scales of blocks).

@@ -46,8 +46,9 @@ def apply_to(
     """Make a ``transformers`` model use kernels of the library, for training and serving.
 
     The supported models are Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. The function
-    changes the modules of this model, not their classes. Other models therefore do not change, and
-    parameters keep their names.
+    changes the modules of the model that you pass, and does not change the classes of these
+    modules. Other models of the same classes therefore stay as they are. The parameters of the
+    model keep their names.
 
     Args:
         model: a ``torch.nn.Module``, such as a ``LlamaForCausalLM``.
@@ -63,11 +64,12 @@ def apply_to(
             contains no logits.
 
     Returns:
-        A dictionary from the name of each switch to the number of modules that it changed.
+        A dictionary that maps the name of each argument, such as ``rms_norm``, to the number of
+        modules that this argument changed.
 
     Raises:
         ValueError: the model has no module of a supported model, or ``linear_cross_entropy`` is set
-            for a model that adds a bias to its logits or caps them.
+            although the model adds a bias to its logits or applies a soft cap to them.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)
     if linear_cross_entropy:

@@ -44,7 +44,7 @@ def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = 
 
 @contextlib.contextmanager
 def use_defaults(**settings: Any) -> Iterator[None]:
-    """Set defaults for a ``with`` block; the arguments are those of :func:`set_defaults`."""
+    """Set defaults within a ``with`` block, by the arguments of :func:`set_defaults`."""
     before = {name: getattr(DEFAULTS, name) for name in OPTIONS}
     set_defaults(**settings)
     try:
@@ -55,9 +55,11 @@ def use_defaults(**settings: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_references() -> Iterator[None]:
-    """Compute with reference versions within a ``with`` block, in all threads. Use this on devices
-    without a backend, or for comparisons. A reference version computes a function's formula with
-    the array library of its arguments, in their element types.
+    """Compute all operations with their reference versions within a ``with`` block, in all threads.
+
+    Use this on devices without a backend, or for comparisons. A reference version computes a
+    function's formula with the operations of NumPy, PyTorch or JAX, in the element types of its
+    arguments.
     """
     before, DEFAULTS.references = DEFAULTS.references, True
     try:

@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """A call cannot be planned, or arrays do not match a plan."""
+    """A call that cannot be planned, or arrays that do not match the plan's arrays."""
 
 
 class _Recording:
@@ -187,8 +187,9 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
         step = tk.plan(tk.rms_norm, x, weight, eps=1e-6)
         y = step.run()
 
-    The function is called once, without gradients. The results and scratch memory of this call stay
-    allocated. ``step.run()`` therefore allocates nothing and can be captured in a CUDA graph.
+    ``tk.plan`` calls the function once, without gradients. The results and the scratch memory of
+    this call stay allocated. ``step.run()`` therefore allocates nothing and can be captured in a
+    CUDA graph.
 
     Args:
         function: a function of the library, such as :func:`tilewright_kernels.rms_norm`.

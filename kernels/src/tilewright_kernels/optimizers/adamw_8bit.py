@@ -358,7 +358,7 @@ def adamw_8bit(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Update parameters in place by a step of AdamW with 8-bit moments (a scale for 256 elements).
+    """Update parameters in place by a step of AdamW, whose moments are stored in 8 bits.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.

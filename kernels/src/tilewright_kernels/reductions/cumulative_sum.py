@@ -133,8 +133,8 @@ def cumsum(x: Any, axis: int = -1, *, reverse: bool = False, out: Any = None) ->
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``, or of int64 for integers. Floats are added in
-        float32, and float64 in float64.
+        An array with the shape and element type of ``x``, or of int64 if ``x`` contains integers.
+        Sums of floats are computed in float32, or in float64 if ``x`` is of float64.
 
     Raises:
         ValueError: the axis is out of range.

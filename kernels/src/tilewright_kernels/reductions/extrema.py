@@ -290,11 +290,11 @@ def max(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``. A result is NaN if one of its elements is NaN. If several
-        elements are equal to the maximum, the first one receives the gradient.
+        An array of the element type of ``x``. A maximum is NaN if one of its elements is NaN. If
+        several elements are equal to the maximum, the first one receives the gradient.
 
     Raises:
-        ValueError: there are no elements, or an axis is out of range or named twice.
+        ValueError: there are no elements, an axis is out of range, or an axis is named twice.
     """
     return EXTREMUM(x, axes_of(axis, len(x.shape)), keepdims, True, out=out)
 
@@ -316,7 +316,7 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False, out: Any 
         out: the array for the result.
 
     Returns:
-        An array of int64. If there is a NaN, the result is the position of the first NaN.
+        An array of int64. If an element is NaN, the result is the position of the first NaN.
 
     Raises:
         ValueError: there are no elements, or the axis is out of range.

@@ -133,12 +133,14 @@ def histogram(
         out: the array for the result.
 
     Returns:
-        The counts, a vector of int64. Elements outside all bins are not counted. Kernel instances
-        add their counts atomically. Since counts are integers, the result is the same in each run.
+        The counts, a vector of int64. Elements outside all bins are not counted. The kernel
+        instances add their counts atomically. Because the counts are integers, the result is
+        nevertheless the same in each run.
 
     Raises:
-        TypeError: edges are missing for floats, or are given for integers.
-        ValueError: ``n_bins`` is below 1, or the edges are not in order.
+        TypeError: ``x`` contains floats and ``minimum`` or ``maximum`` is missing, or ``x``
+            contains integers and one of them is given.
+        ValueError: ``n_bins`` is below 1, or ``minimum`` is not below ``maximum``.
     """
     has_edges = minimum is not None and maximum is not None
     if has_edges != is_floating(x.dtype) or (minimum is None) != (maximum is None):

@@ -165,12 +165,13 @@ def sum(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``, or of int64 for integers. Floats are added in float32, and
-        float64 in float64. The order of additions depends only on the shape, the strides and the
-        kind of device, so results have the same bits in each run.
+        An array of the element type of ``x``, or of int64 if ``x`` contains integers. Sums of
+        floats are computed in float32, or in float64 if ``x`` is of float64. The order of additions
+        depends only on the shape, the strides and whether the device is a GPU, so results have the
+        same bits in each run.
 
     Raises:
-        ValueError: an axis is out of range, or is named twice.
+        ValueError: an axis is out of range, or an axis is named twice.
     """
     return SUM(x, axes_of(axis, len(x.shape)), keepdims, False, out=out)
 
@@ -191,12 +192,12 @@ def mean(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``. Sums are computed as in :func:`sum`. The mean of no elements
-        is NaN.
+        An array of the element type of ``x``. Sums are computed as in :func:`sum`. If there are no
+        elements, the mean is NaN.
 
     Raises:
-        TypeError: ``x`` is of integers.
-        ValueError: an axis is out of range, or is named twice.
+        TypeError: ``x`` contains integers.
+        ValueError: an axis is out of range, or an axis is named twice.
     """
     if not is_floating(x.dtype):
         raise TypeError(f"mean: takes floats, not {name_of(x.dtype)}; convert the array first")

@@ -257,11 +257,12 @@ def var(
         out: the array for the result.
 
     Returns:
-        An array of the type of ``x``. The arithmetic is in float32, and for float64 in float64.
+        An array of the element type of ``x``. The arithmetic is in float32, or in float64 if ``x``
+        is of float64.
 
     Raises:
-        TypeError: ``x`` is of integers.
-        ValueError: an axis is out of range, or is named twice.
+        TypeError: ``x`` contains integers.
+        ValueError: an axis is out of range, or an axis is named twice.
 
     Source: Welford, "Note on a method for calculating corrected sums of squares and products",
     1962; partial results are merged as in Chan, Golub and LeVeque, 1979.

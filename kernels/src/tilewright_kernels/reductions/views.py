@@ -30,7 +30,7 @@ def axes_of(axis: int | Sequence[int] | None, rank: int) -> int:
     """Return axes as a mask of bits, which operations take as a number.
 
     Raises:
-        ValueError: an axis is out of range, or is named twice.
+        ValueError: an axis is out of range, or an axis is named twice.
     """
     if axis is None:
         return (1 << rank) - 1

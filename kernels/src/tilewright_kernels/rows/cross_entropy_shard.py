@@ -109,8 +109,9 @@ def cross_entropy_shard(
 ) -> tuple[Any, Any]:
     """Return the contribution of a shard of the classes to each row's cross entropy.
 
-    The loss of a row is the ``logaddexp`` of the first results of all shards, minus the sum of
-    their second results. If each device has a shard, reduce both results over the devices.
+    To compute the loss of a row, combine the first results of all shards by ``logaddexp``, and
+    subtract the sum of the second results of all shards. If each device has a shard, reduce both
+    results over the devices in this way.
 
     Args:
         logits: of shape (..., classes of the shard).
@@ -119,11 +120,12 @@ def cross_entropy_shard(
         out: a pair of arrays for the results.
 
     Returns:
-        A pair of float32 arrays: the logarithm of the sum of exponentials of each row, and the
-        logit of the row's target, or 0 if another shard contains the target. Both have gradients.
+        A pair of float32 arrays with an element for each row: the logarithm of the row's sum of
+        exponentials, and the logit of the row's target. The second element is 0 if another shard
+        contains the target. Both arrays have gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Shoeybi et al., "Megatron-LM", 2019.
     """

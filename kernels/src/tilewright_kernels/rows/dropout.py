@@ -147,10 +147,10 @@ def dropout(x: Any, rate: float, seed: int, *, out: Any = None) -> Any:
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``: each element is ``x / (1 - rate)`` or 0. Which
-        elements become zero (the mask) depends only on the seed and on the position of an element.
-        On a GPU, the backward pass computes the mask again. On a CPU, the forward pass stores the
-        mask if a gradient is required, with one byte per element.
+        An array with the shape and element type of ``x``: each element is ``x / (1 - rate)`` or 0.
+        The mask states which elements become zero. It depends only on the seed and on the positions
+        of the elements. On a GPU, the backward pass computes the mask again. On a CPU, if a
+        gradient is required, the forward pass stores the mask, with one byte per element.
 
     Raises:
         ValueError: ``rate`` is not between 0 and 1.

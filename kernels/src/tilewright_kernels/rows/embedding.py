@@ -204,12 +204,13 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
         out: the array for the result.
 
     Returns:
-        An array of shape (*index.shape, columns) and of the table's type. The gradient of a row of
-        the table is the sum of the gradients of all indices that name it, added in their order, in
-        float32, with the same bits in every run. To find these indices, GPUs sort them by counting
-        for each index how many come before it. This takes time proportional to the square of the
-        number of indices, but less than the sums for up to about 20,000 indices. CPUs build a
-        linked list for each row in one pass.
+        An array of shape (*index.shape, columns) and of the table's type. If several indices select
+        the same row of the table, the gradient of this row is the sum of their gradients. The sum
+        is computed in float32, in the order of the indices, so it has the same bits in every run.
+        To group the indices by row, a GPU sorts them: for each index, it counts how many indices
+        come before it. The time of this sort is proportional to the square of the number of
+        indices. For up to about 20,000 indices, the sort takes less time than the sums. A CPU
+        builds a linked list of the indices of each row in one pass.
 
     Raises:
         ValueError: the table is not a matrix.

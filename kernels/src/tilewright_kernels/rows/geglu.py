@@ -70,10 +70,11 @@ def geglu(gate: Any, up: Any, *, approximate: str = "tanh", out: Any = None) -> 
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``gate``. Arithmetic is in float32.
+        An array with the shape and element type of ``gate``. The arithmetic is in float32.
 
     Raises:
-        ValueError: ``gate`` and ``up`` have different shapes, or ``approximate`` has another value.
+        ValueError: ``gate`` and ``up`` have different shapes, or ``approximate`` is neither
+            ``"tanh"`` nor ``"none"``.
 
     Source: Shazeer, "GLU Variants Improve Transformer", 2020.
     """

@@ -401,10 +401,10 @@ def group_norm(
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32.
+        An array with the shape and element type of ``x``. The arithmetic is in float32.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Wu and He, "Group Normalization", 2018.
     """

@@ -115,6 +115,6 @@ def l2_norm(x: Any, *, eps: float = 1e-6, out: Any = None) -> Any:
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32.
+        An array with the shape and element type of ``x``. The arithmetic is in float32.
     """
     return L2_NORM(x, eps, out=out)

@@ -200,11 +200,11 @@ def layer_norm(
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32. The variance is computed
-        from the row after its mean is subtracted.
+        An array with the shape and element type of ``x``. The arithmetic is in float32. The
+        variance is computed after the mean, from the differences between the elements and the mean.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Ba, Kiros and Hinton, "Layer Normalization", 2016.
     """

@@ -155,7 +155,7 @@ def rms_norm_quantized(
     offset: float = 0.0,
     out: Any = None,
 ) -> tuple[Any, Any]:
-    """Normalize rows as :func:`rms_norm` does, and quantize the result by rows.
+    """Normalize rows as :func:`rms_norm` does, and quantize the result with one scale for each row.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
@@ -166,12 +166,12 @@ def rms_norm_quantized(
         out: a pair of arrays for the results.
 
     Returns:
-        A pair: the quantized elements, and the scale of each row in float32. The value of an
-        element is the element times its scale. The scales map the largest magnitude of each row to
-        the largest number of the type. There is no gradient.
+        A pair: the quantized elements, and the scale of each row in float32. A quantized element
+        times its scale is the value that it represents. Each scale is chosen so that the largest
+        magnitude of its row becomes the largest number of the 8-bit type. There is no gradient.
 
     Raises:
-        ValueError: the shapes do not match, or the type is not supported.
+        ValueError: the shapes of the arguments do not match, or the type is not supported.
     """
     found: tuple[Any, Any] = RMS_NORM_QUANTIZED(x, weight, dtype, eps, offset, out=out)
     return found

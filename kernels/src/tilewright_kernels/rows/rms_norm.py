@@ -287,10 +287,10 @@ def rms_norm(
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Sums are in float32.
+        An array with the shape and element type of ``x``. Sums are in float32.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
     """
@@ -320,9 +320,9 @@ def add_rms_norm(
 
     Returns:
         A pair: the norm of the sum, and the sum itself, both of the shape and type of ``x``. The
-        norm is computed from the sum before it is rounded.
+        norm is computed from the sum before the sum is rounded to the type of ``x``.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
     """
     return ADD_RMS_NORM(x, residual, weight, eps, offset, round_normalized, out=out)

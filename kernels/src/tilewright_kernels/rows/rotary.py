@@ -182,7 +182,7 @@ def rotary(
     inverse: bool = False,
     out: Any = None,
 ) -> Any:
-    """Rotate pairs of elements of each head by the angles of its row.
+    """Rotate pairs of elements of each head by the angles of the head's row.
 
     Args:
         x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of float16,
@@ -198,11 +198,12 @@ def rotary(
             arbitrary. It may be ``x``.
 
     Returns:
-        An array of the shape and type of ``x``. The gradient of ``x`` is the inverse rotation of
-        the result's gradient. ``cos`` and ``sin`` have no gradients.
+        An array with the shape and element type of ``x``. To compute the gradient of ``x``, the
+        backward pass applies the inverse rotation to the gradient of the result. ``cos`` and
+        ``sin`` have no gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021.
     """

@@ -222,8 +222,8 @@ def softmax(x: Any, *, out: Any = None) -> Any:
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32. Rows of more than 32,768
-        columns are read twice from memory.
+        An array with the shape and element type of ``x``. The arithmetic is in float32. Rows of
+        more than 32,768 columns are read twice from memory.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -238,6 +238,6 @@ def log_softmax(x: Any, *, out: Any = None) -> Any:
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``x``. Arithmetic is in float32.
+        An array with the shape and element type of ``x``. The arithmetic is in float32.
     """
     return LOG_SOFTMAX(x, out=out)

@@ -55,7 +55,7 @@ def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
         out: the contiguous array for the result.
 
     Returns:
-        An array of the shape and type of ``gate``. Arithmetic is in float32.
+        An array with the shape and element type of ``gate``. The arithmetic is in float32.
 
     Raises:
         ValueError: ``gate`` and ``up`` have different shapes.

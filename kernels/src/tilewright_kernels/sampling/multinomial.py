@@ -93,7 +93,7 @@ MULTINOMIAL = Operation("multinomial", ("index",), _shapes, _launch, reference=_
 
 
 def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any = None) -> Any:
-    """Draw positions in each row with the probabilities of its elements, with replacement.
+    """Draw random positions in each row, with replacement, by the probabilities of its elements.
 
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32; rows need
@@ -105,8 +105,8 @@ def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any =
         out: the array for the result, in C order.
 
     Returns:
-        An array of int64 and shape (..., n_samples): the positions. Elements of probability 0 are
-        not drawn.
+        The positions: an array of int64 and shape (..., n_samples). Elements of probability 0 are
+        never drawn.
 
     Raises:
         ValueError: rows have no elements, or ``n_samples`` is negative.

@@ -156,10 +156,10 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
         descending: whether the largest come first.
 
     Returns:
-        An array of the shape and type of ``x``. NaN counts as larger than every number.
+        An array with the shape and element type of ``x``. NaN counts as larger than every number.
 
     Raises:
-        TypeError: elements have more than 32 bits.
+        TypeError: the elements of ``x`` have more than 32 bits.
         ValueError: the axis is out of range.
 
     Source: Batcher, "Sorting networks and their applications", 1968; Odeh, Green, Mwassi, Shmueli
@@ -191,8 +191,8 @@ def sort_by_key(
         descending: whether the largest keys come first.
 
     Returns:
-        A pair: the sorted keys, and the values in the same order. Values of equal keys keep their
-        order. Keys and values have gradients.
+        A pair: the sorted keys, and the values in the order of their keys. Values of equal keys
+        keep their order. Keys and values have gradients.
 
     Raises:
         TypeError: keys have more than 32 bits.

@@ -102,12 +102,12 @@ def topk(
         payload: None, or an array of the shape of ``x`` and of any type.
 
     Returns:
-        The elements, their positions (int64), and, if ``payload`` is given, its elements at these
-        positions. Among equal elements, the one with the lower position comes first. NaN counts as
-        larger than every number. ``x`` and ``payload`` have gradients.
+        The elements and their positions (int64). If ``payload`` is given, its elements at these
+        positions are the third result. Among equal elements, the one with the lower position comes
+        first. NaN counts as larger than every number. ``x`` and ``payload`` have gradients.
 
     Raises:
-        TypeError: elements have more than 32 bits.
+        TypeError: the elements of ``x`` have more than 32 bits.
         ValueError: k is negative or larger than the extent of the axis, or the shapes of ``x`` and
             ``payload`` differ.
     """

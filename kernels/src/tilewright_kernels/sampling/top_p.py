@@ -98,7 +98,7 @@ TOP_P = Operation("top_p", ("y",), _shapes, _launch, reference=top_p_reference)
 
 
 def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
-    """Keep the most probable elements of each row whose total probability reaches p.
+    """Keep the most probable elements of each row, until their total probability reaches p.
 
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32.
@@ -106,10 +106,10 @@ def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
         out: the array for the result, in C order.
 
     Returns:
-        An array of the shape and type of ``probabilities``. Elements that are not kept become zero,
-        and the others are scaled so that each row sums to 1. The rows of ``probabilities`` need not
-        sum to 1. If several elements are as probable as the last one that is needed, all of them
-        are kept. There is no gradient.
+        An array with the shape and element type of ``probabilities``. Elements that are not kept
+        become zero, and the others are scaled so that each row sums to 1. The rows of
+        ``probabilities`` need not sum to 1. If several elements have the same probability as the
+        last element that is needed to reach p, all of them are kept. There is no gradient.
 
     Raises:
         ValueError: p is not between 0 and 1.

@@ -375,7 +375,7 @@ def causal_conv1d(
     activation: str | None = None,
     out: Any = None,
 ) -> Any:
-    """Convolve each channel with its taps; the last tap applies to the current step.
+    """Convolve each channel with its own filter, whose last tap applies to the current step.
 
     Args:
         x: of shape (batch, channels, length) and any strides, of float16, bfloat16 or float32.
@@ -392,10 +392,11 @@ def causal_conv1d(
         out: the array for the result.
 
     Returns:
-        An array of the shape and type of ``x``, computed in float32. All arrays have gradients.
+        An array with the shape and element type of ``x``, computed in float32. All arrays have
+        gradients.
 
     Raises:
-        ValueError: the shapes do not match, or the activation is not supported.
+        ValueError: the shapes of the arguments do not match, or the activation is not supported.
 
     Source: Gu and Dao, "Mamba: linear-time sequence modeling with selective state spaces", 2023.
     """

@@ -168,7 +168,7 @@ def ssd_step(
         shape and type of ``state``. There are no gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
     """
     if len(state.shape) != 4 or len(B.shape) != 3 or B.shape[1] == 0:
         raise ValueError(
@@ -220,7 +220,7 @@ def gated_delta_rule_step(
         shape and type of ``state``. There are no gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
     """
     if len(state.shape) != 4 or len(k.shape) != 3 or k.shape[1] == 0:
         raise ValueError(

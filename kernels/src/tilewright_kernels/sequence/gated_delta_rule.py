@@ -224,7 +224,7 @@ def gated_delta_rule(
     """Compute the gated delta rule: states decay, and each step replaces the value at its key.
 
     For each step t, ``S = exp(g[t]) S[t - 1]`` and ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``.
-    The row of the result is ``scale S[t]' q[t]``.
+    Row t of the result is ``scale S[t]' q[t]``.
 
     Args:
         q, k: queries and keys, of shape (batch, length, key_heads, key_dim), of float16, bfloat16
@@ -248,11 +248,11 @@ def gated_delta_rule(
 
     Returns:
         The result, of the shape and type of ``v``. With ``output_final_state``, a pair of the
-        result and the last states, of float32 or the type of ``initial_state``. Sums and states are
-        computed in float32. All arrays of floats have gradients.
+        result and the last states. The last states have the type of ``initial_state``, or float32
+        if it is None. Sums and states are computed in float32. All arrays of floats have gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Yang, Kautz and Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule",
     2024.

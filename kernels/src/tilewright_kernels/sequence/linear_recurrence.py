@@ -200,12 +200,12 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
         out: the array for the result.
 
     Returns:
-        The states, of the shape and type of ``x``, computed in float32. Pass the last state as
-        ``initial`` of another call to continue the sequence. All arguments have gradients, which
-        the recurrence in reverse direction computes.
+        The states, of the shape and type of ``x``, computed in float32. To continue the sequence in
+        another call, pass the last state as ``initial``. All arguments have gradients. The backward
+        pass computes them by a recurrence in reverse direction.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Martin and Cundy, "Parallelizing linear recurrent neural nets over sequence length",
     2018.

@@ -205,7 +205,7 @@ def ssd(
     return_final_states: bool = False,
     out: Any = None,
 ) -> Any:
-    """Compute ``y = S C + D x`` of states ``S[t] = exp(dt[t] A) S[t - 1] + dt[t] x[t] B[t]'``.
+    """Compute ``y = S C + D x`` for the states ``S[t] = exp(dt[t] A) S[t - 1] + dt[t] x[t] B[t]'``.
 
     Args:
         x: of shape (batch, length, heads, head_dim), of float16, bfloat16 or float32.
@@ -232,11 +232,11 @@ def ssd(
 
     Returns:
         The result, of the shape and type of ``x``. With ``return_final_states``, a pair of the
-        result and the last states, of float32 or the type of ``initial_states``. Sums and states
-        are computed in float32. All arrays of floats have gradients.
+        result and the last states. The last states have the type of ``initial_states``, or float32
+        if it is None. Sums and states are computed in float32. All arrays of floats have gradients.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Source: Dao and Gu, "Transformers are SSMs", 2024.
     """

@@ -11,7 +11,7 @@ from tilewright_kernels.linear.epilogue import Epilogue
 
 @tw.jit
 def row_scale(x, rows, columns, M, N, scale_ptr):
-    """Multiply each row by its scale; an epilogue whose array is the scales, of shape (M,)."""
+    """Multiply each row by its scale: an epilogue with one array, the scales, of shape (M,)."""
     scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
     return x * scale.to(x.dtype)[:, None]
 
@@ -48,8 +48,8 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
-    and shape (M,). All columns after these heads, such as the values of a projection to queries,
-    keys and values, do not change.
+    and shape (M,). The columns after these heads do not change. If the matmul is a projection to
+    queries, keys and values, for example, these columns are the values.
 
     Args:
         width: the number of columns of a head: a power of two up to 256.

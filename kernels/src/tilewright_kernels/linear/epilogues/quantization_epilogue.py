@@ -167,7 +167,7 @@ def matmul_quantized(
     invariant: bool | None = None,
     out: Any = None,
 ) -> tuple[Any, Any]:
-    """Compute ``activation(a @ b + bias)``, and quantize the result before it is stored.
+    """Compute ``activation(a @ b + bias)``, and quantize the result before storing it.
 
     Args:
         a: of shape (..., K), of at least two axes; see :func:`.matmul`.
@@ -184,13 +184,14 @@ def matmul_quantized(
 
     Returns:
         A pair: the quantized elements, of shape (..., N), and their scales in float32, of shape
-        (..., N / block) with N / block rounded up, or ``scale`` if it is given. The value of an
-        element is the element times its scale. The scales map the largest magnitude of each block
-        to the largest number of the type. With ``scale``, elements beyond the range of the type
-        become the ends of the range. There is no gradient.
+        (..., N / block) with N / block rounded up. If ``scale`` is given, the second result is
+        ``scale``. A quantized element times its scale is the value that it represents. Each scale
+        is chosen so that the largest magnitude of its block becomes the largest number of the 8-bit
+        type. With ``scale``, elements beyond the range of the type saturate: they become the
+        smallest or the largest number of the type. There is no gradient.
 
     Raises:
-        ValueError: the shapes do not match, or the type or block is not supported.
+        ValueError: the shapes of the arguments do not match, or the type or block is not supported.
     """
     check_shapes(a, b, bias, None)
     if b.ndim != 2:

@@ -99,8 +99,8 @@ def rms_norm_matmul(
 ) -> Any:
     """Multiply the RMS-normalized rows by a matrix, without storing the normalized rows.
 
-    A first kernel computes the factor of each row. The epilogue of the matmul multiplies the
-    accumulator by it, in float32.
+    A first kernel computes the reciprocal of each row's root mean square. The epilogue of the
+    matmul multiplies the accumulator's rows by these factors, in float32.
 
     Args:
         x: of shape (..., K), of at least two axes, of float16, bfloat16 or float32.
@@ -113,7 +113,7 @@ def rms_norm_matmul(
         An array of shape (..., N), of the type of ``x``.
 
     Raises:
-        ValueError: the shapes do not match.
+        ValueError: the shapes of the arguments do not match.
 
     Gradients: those of the matmul and its epilogue, and a derived one of the factors.
     """

@@ -14,10 +14,10 @@ _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 def pack_weights(q: Any, bits: int) -> Any:
     """Pack unsigned integers of shape (N, K) to int32 words of shape (K / run, N, run * bits / 32).
 
-    K is divided into runs. The length of a run is the largest power of two that divides K, but at
-    most 128. For each run, the words of all rows are contiguous in memory. Each word holds
-    consecutive elements of a row: elements 0, 2, 4 … in its lower 16 bits, the first one lowest,
-    and elements 1, 3, 5 … in its upper 16 bits.
+    The K axis is divided into runs of equal length. This length is the largest power of two that
+    divides K, but at most 128. For each run, the words of all rows are contiguous in memory. Each
+    word holds consecutive elements of a row. Its lower 16 bits hold elements 0, 2, 4 …, with
+    element 0 in the lowest bits, and its upper 16 bits hold elements 1, 3, 5 ….
 
     Raises:
         ValueError: a row does not fill a whole number of words, or ``bits`` is not 2, 4 or 8.
@@ -50,7 +50,7 @@ def columns_of(words: Any, bits: int) -> int:
 def weights_from_gptq(
     qweight: Any, qzeros: Any, scales: Any, *, bits: int = 4, zero_offset: int = 1
 ) -> tuple[Any, Any, Any]:
-    """Convert weights of GPTQ whose rows are not permuted along K (``desc_act=False``).
+    """Convert GPTQ weights that are not permuted along K (``desc_act=False``).
 
     Args:
         qweight: int32 of shape (K * bits / 32, N): a word holds consecutive elements along K.
@@ -97,7 +97,7 @@ def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, 
 def weights_from_hqq(
     qweight: Any, scale: Any, zero: Any, shape: tuple[int, int]
 ) -> tuple[Any, Any, Any]:
-    """Convert 4-bit weights of HQQ that are grouped along K (``axis=1``).
+    """Convert 4-bit HQQ weights that are grouped along K (``axis=1``).
 
     Args:
         qweight: uint8 of shape (N * groups / 2, K / groups). The upper 4 bits of the bytes are the
