@@ -20,16 +20,17 @@ FOLDER = Path(__file__).resolve().parents[1] / "performance" / "results"
 ROOFS = {"H200": (4.8, 989.0), "H100": (3.35, 989.0)}
 INTRODUCTION = """# Results
 
-This page compares the times of operations of the [kernel library](kernels/index.md) with those of
-other libraries. The scripts in `benchmarks/kernels` of the repository measured them. On GPUs, the
-times are device times: the L2 cache was overwritten before each call, and the libraries took turns.
-The column "of the roof" shows the time that the GPU would need at the peak rates of its data sheet,
-as a percentage of the measured time. The columns after it show ratios: the time of the library in
-the column's head divided by Tilewright's, so above 1, Tilewright is faster. The result of each case
-was compared with a formula in float64, and with the results of 20 further launches. The column
-`deterministic` compares with Tilewright's own backward pass of attention with a fixed order of
-additions. The decoding kernels of vLLM and SGLang divide the keys into as many parts as their
-servers would.
+This page compares the times of operations of the [kernel library](kernels/index.md) with the times
+of the same operations in other libraries. The scripts in `benchmarks/kernels` of the repository
+measured these times. On GPUs, they are device times. The L2 cache was overwritten before each call,
+and the libraries were measured in turn. The column "of the roof" shows the time that the GPU would
+need at the peak rates of its data sheet, as a percentage of the measured time. Each column after it
+shows ratios for one library: the library's time divided by Tilewright's time. If a ratio is above
+1, Tilewright is faster. The result of each case was compared with the result of a formula in
+float64, and with the results of 20 further launches of the same kernel. The column `deterministic`
+shows ratios for Tilewright's own backward pass of attention with `deterministic=True`. The decoding
+kernels of vLLM and SGLang divide the keys into as many parts as the servers of these packages
+would.
 
 """
 
@@ -121,8 +122,8 @@ def files() -> dict[str, str]:
                 title = f"The fastest other library's time divided by ours, {len(ratios)} cases"
                 found[name] = str(ratio_chart(ratios, title))
                 text += (
-                    " The geometric mean of the cases' ratios, each for the fastest other library,"
-                    f" is {mean:.2f}.\n\n"
+                    " For each case, the chart shows the ratio for the fastest other library. The"
+                    f" geometric mean of these ratios is {mean:.2f}.\n\n"
                 )
                 text += f"![{title}]({name})"
             text += f"\n\n{tables(rows, facts['machine'])}\n"
