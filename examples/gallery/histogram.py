@@ -1,5 +1,4 @@
-"""Histogram equalization: count the pixels of each brightness, then map each brightness to its
-rank.
+"""Histogram equalization: two kernels spread the brightness of a picture over the whole range.
 
 Each kernel instance counts the pixels of a block by ``tl.histogram``, and the counts of all blocks
 are added in a fixed order. A second kernel looks up the new brightness of each pixel in a table.
