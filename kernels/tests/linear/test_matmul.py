@@ -56,6 +56,19 @@ def test_results_equal_the_formula(dtype, shape):
     check(out, tk.matmul_reference(*exact, activation=squared_relu_reference), dtype)
 
 
+@pytest.mark.parametrize("dtype", (*TOLERANCES, "float64", "int8"))
+@pytest.mark.parametrize("k", [1, 4, 5, 8, 9])
+def test_few_rank_1_updates_are_added_up(dtype, k):
+    (a, b), batch, (m, n) = drawn(14, "float32", (2, 70, k), (2, k, 521)), 2, (70, 521)
+    kind = getattr(ml_dtypes, dtype, dtype)
+    a, b = (np.rint(10 * each).astype(kind) for each in (a.swapaxes(1, 2), b))
+    a = a.swapaxes(1, 2)
+    out = np.full((batch, m, n), -1, np.int32 if dtype == "int8" else kind)
+    found = tk.matmul(a, b, out=out)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(found.astype(np.float64), exact.astype(out.dtype))
+
+
 @pytest.mark.parametrize(
     "a_order, b_order, sliced", list(itertools.product("CF", "CF", (False, True)))
 )

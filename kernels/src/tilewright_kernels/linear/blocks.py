@@ -10,6 +10,9 @@ import tilewright as tw
 from tilewright_kernels.operations.block_rules import BlockRule
 from tilewright_kernels.operations.devices import Device
 
+#: Minimum extent along K of a dot's tiles.
+MIN_DOT_K = 16
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -39,6 +42,11 @@ class Blocks:
     def first(self) -> int:
         """The columns of the first accumulator: the largest power of two in ``n``."""
         return 1 << self.n.bit_length() - 1
+
+    @property
+    def updates_by_rank_1(self) -> bool:
+        """Return whether ``k`` is all of K, which is too small for the tiles of a dot."""
+        return self.k < MIN_DOT_K
 
     @property
     def options(self) -> dict[str, Any]:
@@ -135,6 +143,9 @@ FEW_ROWS = 64
 MOST_PARTS = 16
 #: Elements along K of a loop in which starting and ending take much of the time.
 SHORT_LOOP = 512
+#: A block of a sum of rank-1 updates on a CPU: the rows of B that it reads again for each row of C
+#: take a third of the nearest cache.
+_SUM_ROWS, _SUM_COLUMNS = 64, 512
 #: Rows up to which a CPU reads B in place, and the columns of a block of as many.
 _STREAMING_ROWS = 8
 _STREAMED_COLUMNS = 1024
@@ -166,6 +177,7 @@ def matmul_blocks(
     may_cluster: bool = False,
     alignment: int = LINE,
     b_is_row_major: bool = False,
+    may_update_by_rank_1: bool = False,
 ) -> Blocks:
     """Return the blocks of a matmul.
 
@@ -183,9 +195,13 @@ def matmul_blocks(
         may_cluster: whether a program may be that of a cluster.
         alignment: the power of two up to 128 bytes at whose multiples rows of operands begin.
         b_is_row_major: whether rows of the right operand are contiguous, on a CPU.
+        may_update_by_rank_1: whether a kernel that adds up rank-1 updates for the smallest K is
+            faster, on a CPU.
     """
     if device.family == "cpu":
         rows, count = (64, 1) if is_invariant else (m, batch)
+        if may_update_by_rank_1 and 0 < k <= _rank_1_updates(bits):
+            return _rank_1_blocks(rows, n, k, count, device, columns)
         return _cpu_blocks(rows, n, k, count, device, columns, b_is_row_major)
     family = _FAMILIES[device.family]
     candidates = [
@@ -358,6 +374,26 @@ def _cpu_blocks(
         else:
             columns //= 2
     return Blocks(rows, columns, inner)
+
+
+def _rank_1_updates(bits: int) -> int:
+    """Return how many rank-1 updates a CPU adds up at most: each row of C converts narrow ones."""
+    return 8 if bits >= 32 else 4
+
+
+def _rank_1_blocks(
+    m: int, n: int, k: int, batch: int, device: Device, minimum_columns: int
+) -> Blocks:
+    """Return blocks of which the rows of B lie in the nearest cache while rows of C are written."""
+    rows = min(_SUM_ROWS, tw.next_power_of_2(m))
+    columns = max(min(_SUM_COLUMNS, tw.next_power_of_2(n)), minimum_columns)
+
+    def programs() -> int:
+        return tw.cdiv(m, rows) * tw.cdiv(n, columns) * batch
+
+    while programs() < device.processors and rows > 8:
+        rows //= 2
+    return Blocks(rows, columns, k)
 
 
 #: The blocks of matmuls that nothing else bounds: by the model, or by a record.

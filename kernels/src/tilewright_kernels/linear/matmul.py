@@ -154,6 +154,7 @@ def launch_matmul(
         and is_transposed_in_memory(c) is False
         and bits_of(name_of(c)) <= 16
     )
+    is_cpu = device.family == "cpu"
     blocks = plain_matmul_blocks(
         m,
         n,
@@ -168,7 +169,8 @@ def launch_matmul(
         may_widen=may_persist,
         may_cluster=may_persist and activation is epilogue is z is None,
         alignment=row_alignment(a, b) if may_persist else LINE,
-        b_is_row_major=device.family == "cpu" and strides(b)[-1] == 1,
+        b_is_row_major=is_cpu and strides(b)[-1] == 1,
+        may_update_by_rank_1=is_cpu and strides(b)[-1] == strides(c)[-1] == 1,
     )
     results = (c, z, bias, residual, array_0, array_1, array_2)
     constants = {
@@ -242,7 +244,7 @@ def launch_blocks(
         BLOCK_M=blocks.m,
         BLOCK_N=blocks.n,
         BLOCK_K=blocks.k,
-        GROUP_M=_GROUP_M,
+        GROUP_M=1 if blocks.updates_by_rank_1 else _GROUP_M,
         SPLIT=blocks.split,
         IS_BATCHED=batch > 1,
         IS_WIDE=wide,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright_kernels.linear.blocks import MIN_DOT_K
 from tilewright_kernels.linear.epilogue import store_results, transformed
+
+_MIN_DOT_K = tl.constexpr(MIN_DOT_K)
 
 
 @tw.jit
@@ -26,7 +29,10 @@ def matmul_kernel(
     SUM: tl.constexpr, OPERAND: tl.constexpr, PRECISION: tl.constexpr, ACTIVATION: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N]."""
+    """Compute a block of a result; of parts along K, the sums of one to ``c`` [SPLIT, M, N].
+
+    A ``BLOCK_K`` below ``MIN_DOT_K`` is K itself: the kernel adds up rank-1 updates.
+    """
     program = tl.program_id(0)
     if IS_BATCHED:
         blocks = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
@@ -42,9 +48,8 @@ def matmul_kernel(
     block_m, block_n = block_of(program, M, N, BLOCK_M, BLOCK_N, GROUP_M)
     rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = block_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    k = tl.arange(0, BLOCK_K)
     if IS_WIDE:
-        rows, columns, k = rows.to(tl.int64), columns.to(tl.int64), k.to(tl.int64)
+        rows, columns = rows.to(tl.int64), columns.to(tl.int64)
     start, end = 0, K
     if SPLIT > 1:
         part = tl.program_id(1)
@@ -52,20 +57,32 @@ def matmul_kernel(
         start, end = part * each, min(K, (part + 1) * each)
         c_ptr += part.to(tl.int64) * M * N
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
-    for first in range(start, end, BLOCK_K):
-        a_places = rows[:, None] * stride_am + (first + k[None, :]) * stride_ak
-        b_places = (first + k[:, None]) * stride_bk + columns[None, :] * stride_bn
-        if EVEN_K:
-            a = tl.load(a_ptr + a_places, mask=rows[:, None] < M, other=0.0)
-            b = tl.load(b_ptr + b_places, mask=columns[None, :] < N, other=0.0)
-        else:
-            a_inside = (rows[:, None] < M) & (first + k[None, :] < K)
-            b_inside = (first + k[:, None] < K) & (columns[None, :] < N)
-            a = tl.load(a_ptr + a_places, mask=a_inside, other=0.0)
-            b = tl.load(b_ptr + b_places, mask=b_inside, other=0.0)
-        accumulator = tl.dot(
-            a.to(OPERAND), b.to(OPERAND), accumulator, out_dtype=SUM, input_precision=PRECISION
-        )
+    if BLOCK_K < _MIN_DOT_K:
+        a_ptrs, b_ptrs = a_ptr + rows * stride_am, b_ptr + columns * stride_bn
+        for _ in tl.static_range(BLOCK_K):
+            a = tl.load(a_ptrs, mask=rows < M, other=0.0).to(OPERAND).to(SUM)
+            b = tl.load(b_ptrs, mask=columns < N, other=0.0).to(OPERAND).to(SUM)
+            accumulator += a[:, None] * b[None, :]
+            a_ptrs += stride_ak
+            b_ptrs += stride_bk
+    else:
+        k = tl.arange(0, BLOCK_K)
+        if IS_WIDE:
+            k = k.to(tl.int64)
+        for first in range(start, end, BLOCK_K):
+            a_places = rows[:, None] * stride_am + (first + k[None, :]) * stride_ak
+            b_places = (first + k[:, None]) * stride_bk + columns[None, :] * stride_bn
+            if EVEN_K:
+                a = tl.load(a_ptr + a_places, mask=rows[:, None] < M, other=0.0)
+                b = tl.load(b_ptr + b_places, mask=columns[None, :] < N, other=0.0)
+            else:
+                a_inside = (rows[:, None] < M) & (first + k[None, :] < K)
+                b_inside = (first + k[:, None] < K) & (columns[None, :] < N)
+                a = tl.load(a_ptr + a_places, mask=a_inside, other=0.0)
+                b = tl.load(b_ptr + b_places, mask=b_inside, other=0.0)
+            accumulator = tl.dot(
+                a.to(OPERAND), b.to(OPERAND), accumulator, out_dtype=SUM, input_precision=PRECISION
+            )
     store_results(
         accumulator, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
         rows, columns, M, N, stride_cm, stride_cn, stride_rm, stride_rn, ACTIVATION, EPILOGUE,
