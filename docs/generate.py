@@ -61,8 +61,8 @@ result of an operation, and `x`, `a`, `b` and `c` are its operands. In the table
 operations, `dx` is the tangent of the operand `x`. In the table of other operations, `dy` is the
 cotangent of the result, and `a'` is the transposed matrix `a`. This page is generated from the
 table that the compiler itself uses for forward and reverse mode
-(`tilewright.derivatives.operation_table`). Operations that are not on this page have no
-derivatives: for example, their results are integers, addresses or constants.
+(`tilewright.derivatives.operation_table`). An operation that is not on this page has no derivative,
+for example because its result is an integer, an address or a constant.
 
 """
 

@@ -24,7 +24,7 @@ def since_text(name: Name) -> str:
         return f"This name has been part of Triton's language since version {name.since}."
     for other in names().values():
         if other.full.startswith("triton.") and other.last == name.last:
-            return f"Triton has had the same name, `{other.full}`, since version {other.since}."
+            return f"Triton has had this as `{other.full}` since version {other.since}."
     return "This name exists only in Tilewright, not in Triton."
 
 

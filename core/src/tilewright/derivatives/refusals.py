@@ -13,7 +13,7 @@ REWRITE = (
 
 
 class DerivativeError(TilewrightError):
-    """A kernel has no derivative, or the compiler cannot derive it.
+    """A kernel has no derivative, or the compiler cannot derive one.
 
     Attributes:
         reason: the operation that has no derivative, and why.

@@ -295,7 +295,8 @@ for _fn in (atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xo
 def atomic_cas(
     pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, _semantic: Any = None
 ) -> tensor:
-    """Compare a value in memory with ``cmp``, and replace it by ``val`` if it is equal, atomically.
+    """Compare a value in memory with ``cmp``, and replace it by ``val`` if they are equal,
+    atomically.
 
     The function compares the bits of the two values. Elements have 16, 32 or 64 bits.
 

@@ -125,8 +125,8 @@ def device_assert(cond: Any, msg: Any = "", mask: Any = None, _semantic: Any = N
 
     Outside of debug mode, the compiler generates no code for the assertion.
 
-    ``jit(debug=True)``, the launch option ``debug=True`` and ``TILEWRIGHT_DEBUG=1`` enable debug
-    mode.
+    You can enable debug mode with ``jit(debug=True)``, with the launch option ``debug=True``, or
+    with the environment variable ``TILEWRIGHT_DEBUG=1``.
 
     Args:
         cond: a condition, cast to ``int1``.

@@ -41,7 +41,7 @@ def dot(
     order: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Matmul ``input @ other + acc`` over the last two axes; leading axes are batches.
+    """Multiply matrices and add an accumulator: ``input @ other + acc``. Leading axes are batches.
 
     Args:
         input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
@@ -253,10 +253,10 @@ def dot_scaled(
 
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
-    multiplies each operand by its scales, and converts the result to bf16. If the other operand is
-    fp16 without scales, it converts to fp16 instead of bf16. If the operand itself is fp16 with
-    scales, it converts to fp32. If a converted value is out of the range of its type, the kernel
-    computes the matmul again in several slower passes.
+    multiplies each operand by its scales, and converts the products to bf16. If the other operand
+    is fp16 without scales, it converts the products to fp16 instead. If the operand itself is fp16
+    with scales, it converts the products to fp32. If a result is out of the range of the type that
+    it is converted to, the kernel computes the matmul again in several slower passes.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.

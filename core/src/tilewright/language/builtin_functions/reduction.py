@@ -40,7 +40,8 @@ def reduce(
             is none.
 
     Returns:
-        A tensor without the axis (a scalar if no axis is left), or a tuple of n tensors.
+        A tensor without the axis, or a scalar if no axis is left. If ``input`` is a tuple, the
+        result is a tuple of such tensors.
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``
@@ -90,7 +91,8 @@ def associative_scan(
         order: as for :func:`reduce`.
 
     Returns:
-        A tensor of the shape of ``input``, or a tuple of n such tensors.
+        A tensor of the shape of ``input``. If ``input`` is a tuple, the result is a tuple of
+        tensors.
 
     Raises:
         ValueError: as for :func:`reduce`.

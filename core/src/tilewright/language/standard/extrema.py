@@ -203,7 +203,7 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        An ``int32`` tensor of positions, without the axis.
+        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis.
 
     Example:
         best = tl.argmax(x, axis=0)
@@ -232,7 +232,7 @@ def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        An ``int32`` tensor of positions, without the axis.
+        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis.
 
     Example:
         best = tl.argmin(x, axis=0)

@@ -32,8 +32,8 @@ def do_bench(
     """Measure the time of ``fn()`` in milliseconds, with caches flushed before each repetition.
 
     The function uses the timer of the backend on which ``fn`` launches kernels, or of the default
-    backend if ``fn`` launches none. If the backend has no timer, it measures wall time, from the
-    call of ``fn`` until the device has finished.
+    backend if ``fn`` launches none. If the backend has no timer, the function measures wall time,
+    from the call of ``fn`` until the device has finished.
 
     Args:
         warmup, rep: the durations of the warm-up and of the measurement, in milliseconds. At least

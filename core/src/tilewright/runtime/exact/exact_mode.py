@@ -50,9 +50,9 @@ class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
 
     The elements of the ring are integers modulo ``251**4`` (``251**2`` for 16-bit floats, 251 for
     8-bit floats). Within the block, the bits of each float in an array encode such an integer, and
-    are called a payload. Kernels read and write payloads in place of floats. A float argument that
-    is not in an array stands for the simplest fraction that rounds to it, and becomes the element
-    of the ring that represents this fraction. The results have the same bits on every backend.
+    are called a payload. Kernels read and write payloads in place of floats. A scalar float
+    argument stands for the simplest fraction that rounds to it, and becomes the element of the ring
+    that represents this fraction. The results have the same bits on every backend.
 
         with tw.testing.exact_mode("reference"):
             kernel[grid](x, out, 0.001)

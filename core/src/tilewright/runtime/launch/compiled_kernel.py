@@ -105,7 +105,7 @@ class _Here:
 
 
 class CompiledKernel:
-    """A kernel compiled for one specialization and one device; the first launch loads its code.
+    """A compiled kernel for one specialization and one device; its first launch loads the code.
 
     Attributes:
         src: the :class:`Specialization` that it was compiled from.

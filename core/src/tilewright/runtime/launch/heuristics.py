@@ -94,13 +94,12 @@ def heuristics(
 ) -> Callable[[Any], Heuristics]:
     """Decorate a kernel, so that its launches compute some of the arguments from the others.
 
-    ``values`` maps the name of each computed argument to a function, which receives a dictionary of
-    all arguments.
+    The dictionary ``values`` maps the name of each computed argument to a function, which receives
+    a dictionary of all arguments by name.
 
-
-    @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
-    @tw.jit
-    def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
+        @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+        @tw.jit
+        def kernel(x, n, BLOCK: tl.constexpr, EVEN: tl.constexpr): ...
     """
     if not isinstance(values, Mapping):
         raise DefinitionError(

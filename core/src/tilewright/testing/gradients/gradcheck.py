@@ -35,9 +35,9 @@ def gradcheck(
     """Check a kernel's derivatives in forward and reverse mode, on the reference interpreter.
 
     The function compares forward mode with central differences of the kernel, and reverse mode with
-    forward mode, along random directions of each input. If two results differ, the function finds
-    the elements that cause the difference by bisection. At a kink of the kernel's function, it
-    accepts any derivative between the derivatives on the two sides of the kink.
+    forward mode, along random directions of each input. If two results differ, the function
+    searches by bisection for the elements that cause the difference. At a kink of the kernel's
+    function, it accepts any derivative between the derivatives on the two sides of the kink.
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the

@@ -48,7 +48,7 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One step of :func:`bisect`: one way of computing the kernel's results, and their difference.
+    """One step of :func:`bisect`, which computes the kernel's results in one way and compares them.
 
     Attributes:
         name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
