@@ -1,6 +1,7 @@
 """Mandelbrot set: for each point c, the kernel counts the iterations of z² + c inside a disk.
 
-Each kernel instance iterates a block of points, and stops when all of them have left the disk.
+Each kernel instance iterates z² + c for a block of points, and stops when all of these points have
+left the disk.
 """
 
 from __future__ import annotations
