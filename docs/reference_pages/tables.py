@@ -148,7 +148,7 @@ second is the bound for fp64. The table has three columns of bounds:
 - *Relaxed* is the bound for functions that a backend computes with the faster instructions of its
   hardware. A backend uses these instructions only if the launch option `math` allows it.
 - *Checked* is the maximum difference from the value that NumPy computes: on every backend, the
-  tests and the command `tilewright surface` fail if the difference is larger. They use the
+  tests and the command `tilewright surface` fail if the difference is larger. Both run with the
   backend's default for the option `math`. The difference includes the error of NumPy's value.
 
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is

@@ -187,7 +187,7 @@ class UnsupportedLanguageConstruct(CompilationError):
 
 
 class BackendError(TilewrightError):
-    """A backend is missing or broken, does not support the device, or lacks a capability."""
+    """A backend is missing or broken, or does not support a device or a feature of a kernel."""
 
     page = _MESSAGES
 

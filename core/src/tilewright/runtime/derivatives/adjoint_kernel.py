@@ -205,7 +205,7 @@ def vjp(
         adjoint = tw.vjp(softmax, outputs="out", wrt="x")
         adjoint[grid](x, out, n, BLOCK=1024, d_out=gradient, d_x=dx)
 
-    Launch the adjoint with the kernel's grid and arguments, and also pass these keywords. For each
+    Launch the adjoint with the kernel's grid and arguments, and with additional keywords. For each
     output ``y`` in ``outputs``, pass its cotangent as ``d_y``, an array with the shape and strides
     of ``y``. For each parameter ``x`` in ``wrt``, pass an array ``d_x``, to which the adjoint
     writes the gradient. The array ``d_x`` has the shape and strides of ``x``, or one element if

@@ -330,11 +330,11 @@ def autotune(
     A launch measures the configurations if no earlier launch had the same values of the ``key``
     parameters and the same types of arrays.
 
-    To measure a configuration, the tuner runs the kernel many times. After each configuration, it
-    restores the arrays that the kernel stores to. It does not restore them between the runs of one
-    configuration, so each run starts with the results of the previous run. If the time of the
-    kernel depends on the values in these arrays, name the arrays in ``restore_value``. If an array
-    must contain zeros at the start, because the kernel adds to the array, name it in
+    To measure a configuration, the tuner runs the kernel many times. After each configuration, the
+    tuner restores the arrays that the kernel stores to. It does not restore the arrays between the
+    runs of one configuration, so each run starts with the results of the previous run. If the time
+    of the kernel depends on the values in these arrays, name the arrays in ``restore_value``. If an
+    array must contain zeros at the start, because the kernel adds to the array, name it in
     ``reset_to_zero``. The tuner then restores the named arrays, or fills them with zeros, before
     every run. The measured time includes this work.
 

@@ -41,9 +41,9 @@ def gradcheck(
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the
-    original arrays instead. A kernel does not compile, for example, if a variable is float32 before
-    a loop and the loop assigns a float64 value to it. The tolerances follow from the narrowest type
-    of the floats that depend on an input.
+    original arrays instead. For example, the compilation fails if a variable is float32 before a
+    loop, and the loop assigns a float64 value to the variable. The tolerances follow from the
+    narrowest type of the floats that depend on an input.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
