@@ -47,10 +47,10 @@ def attention(
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
-        shape (batch, heads, rows). If a query attends to no key, its row of the result is 0, and
-        its logarithm is -inf.
+        An array of shape (batch, rows, heads, dims of v) with the element type of q. With
+        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
+        float32 array of shape (batch, heads, rows). If a query attends to no key, its row of the
+        result is 0, and its logarithm is -inf.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the scale is not positive.

@@ -222,9 +222,9 @@ def attention_with_kv_cache(
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of shape (batch, rows, heads, dims of v) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
-        shape (batch, heads, rows).
+        An array of shape (batch, rows, heads, dims of v) with the element type of q. With
+        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
+        float32 array of shape (batch, heads, rows).
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the scale is not positive.
@@ -268,9 +268,9 @@ def mla_decode(
             in :func:`attention_with_kv_cache`.
 
     Returns:
-        An array of shape (batch, rows, heads, value_dims) and the type of q. With ``return_lse``, a
-        pair of this array and the logarithms of the rows' sums of exponentials, a float32 array of
-        shape (batch, heads, rows).
+        An array of shape (batch, rows, heads, value_dims) with the element type of q. With
+        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
+        float32 array of shape (batch, heads, rows).
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the scale is not positive.

@@ -36,9 +36,9 @@ def attention_varlen(
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:
-        An array of shape (rows, heads, dims of v) and the type of q. With ``return_lse``, a pair of
-        this array and the logarithms of the rows' sums of exponentials, a float32 array of shape
-        (heads, rows).
+        An array of shape (rows, heads, dims of v) with the element type of q. With ``return_lse``,
+        a pair of this array and the logarithms of the rows' sums of exponentials, a float32 array
+        of shape (heads, rows).
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the scale is not positive.

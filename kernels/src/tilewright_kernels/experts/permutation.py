@@ -285,8 +285,8 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
         out: the array for the result.
 
     Returns:
-        An array of shape (tokens, columns) and the type of ``y``. Sums are computed in float32.
-        ``y`` and ``weights`` have gradients.
+        An array of shape (tokens, columns) with the element type of ``y``. Sums are computed in
+        float32. ``y`` and ``weights`` have gradients.
 
     Raises:
         ValueError: ``order`` was made for a different number of tokens.

@@ -302,7 +302,7 @@ def k_grouped_matmul(
     invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
-    """Multiply, for each group of rows, the transpose of a's rows by b's rows.
+    """Multiply, for each group of rows, the transpose of the rows of ``a`` by the rows of ``b``.
 
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.
@@ -314,8 +314,8 @@ def k_grouped_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (groups, M, N), of the type of ``a``. If a group has no rows, its result
-        is zero.
+        An array of shape (groups, M, N) with the element type of ``a``. If a group has no rows, its
+        result is zero.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -403,9 +403,9 @@ def quantized_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N), of the type of ``a``. If the kernel uses matrix instructions,
-        ``q - zeros`` and the weights are rounded to the type of ``a``. Sums are computed in
-        float32.
+        An array of shape (..., N) with the element type of ``a``. If the kernel uses matrix
+        instructions, ``q - zeros`` and the weights are rounded to the type of ``a``. Sums are
+        computed in float32.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -164,8 +164,8 @@ def ssd_step(
             updated in place.
 
     Returns:
-        A pair: the output of the step, of the shape and type of ``x``, and the new states, of the
-        shape and type of ``state``. There are no gradients.
+        A pair: the output of the step, with the shape and element type of ``x``, and the new
+        states, with the shape and element type of ``state``. There are no gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.
@@ -216,8 +216,8 @@ def gated_delta_rule_step(
             updated in place.
 
     Returns:
-        A pair: the output of the step, of the shape and type of ``v``, and the new states, of the
-        shape and type of ``state``. There are no gradients.
+        A pair: the output of the step, with the shape and element type of ``v``, and the new
+        states, with the shape and element type of ``state``. There are no gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

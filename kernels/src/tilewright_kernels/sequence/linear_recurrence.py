@@ -200,9 +200,9 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
         out: the array for the result.
 
     Returns:
-        The states, of the shape and type of ``x``, computed in float32. To continue the sequence in
-        another call, pass the last state as ``initial``. All arguments have gradients. The backward
-        pass computes them by a recurrence in reverse direction.
+        The states, with the shape and element type of ``x``, computed in float32. To continue the
+        sequence in another call, pass the last state as ``initial``. All arguments have gradients.
+        The backward pass computes them by a recurrence in reverse direction.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -110,7 +110,7 @@ def rms_norm_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N), of the type of ``x``.
+        An array of shape (..., N) with the element type of ``x``.
 
     Raises:
         ValueError: the shapes of the arguments do not match.
