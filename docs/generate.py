@@ -32,24 +32,25 @@ INTRODUCTION = """# Tile IR
 Tile IR {major}.{minor} is the intermediate representation of kernels: the frontend translates a
 kernel to Tile IR, and a backend lowers Tile IR to code. It is in SSA form with structured control
 flow: an operation may contain regions, a region is a sequence of operations, and there are no
-branches. This page lists all {count} operations. It is generated from their table
-(`tilewright.ir.TABLE`), which the builder, the parser, the verifier and the reference interpreter
-use too.
+branches. This page lists all {count} operations. It is generated from the table of operations
+(`tilewright.ir.TABLE`). The builder, the parser, the verifier and the reference interpreter use the
+same table.
 
 A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
 formats), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
 (`desc<64x64xf16>`). Scalars are not tiles. The integer type states the signedness: `i32` is
-signed, and `u32` unsigned. The names of operands in the text are those of the table below it.
+signed, and `u32` unsigned. Each description of an operation uses the names of the operands and
+attributes that the table below the description lists.
 
 """
 
 SIMT_INTRODUCTION = """# SIMT IR
 
-The [GPU toolkit](../developers/toolkit/index.md), which GPU backends share, compiles a mix of two
-sets of operations: those of [Tile IR](ir.md) except `dot`, and the {count} operations on this page.
-The page is generated from their table (`tilewright.simt.dialect.ops.OPS`).
-[The toolkit's pages](../developers/toolkit/ir.md) show each operation in an example, with types,
-layouts and rules.
+SIMT IR is the intermediate representation of the [GPU toolkit](../developers/toolkit/index.md),
+which all GPU backends share. It consists of the operations of [Tile IR](ir.md) except `dot`, and of
+the {count} operations on this page. The page is generated from the table of these operations
+(`tilewright.simt.dialect.ops.OPS`). [The toolkit's pages](../developers/toolkit/ir.md) show each
+operation in an example, and describe the types and layouts of SIMT IR.
 
 """
 
@@ -136,20 +137,21 @@ def _operation(spec: OpSpec) -> str:
         lines.append("")
     notes = []
     if spec.regions:
-        notes.append("Regions: " + ", ".join(f"`{name}`" for name in spec.regions) + ".")
-    effects = [
-        name
-        for flag, name in (
-            (Effect.READ, "reads memory"),
-            (Effect.WRITE, "writes memory"),
-            (Effect.ORDER, "is not reordered"),
+        names = " and ".join(f"`{name}`" for name in spec.regions)
+        notes.append(
+            f"This operation has the region{'s' if len(spec.regions) > 1 else ''} {names}."
         )
+    accesses = [
+        verb
+        for flag, verb in ((Effect.READ, "reads"), (Effect.WRITE, "writes"))
         if flag in spec.effects
     ]
-    if effects:
-        notes.append(f"Effects: {', '.join(effects)}.")
+    if accesses:
+        notes.append(f"This operation {' and '.join(accesses)} memory.")
+    if Effect.ORDER in spec.effects:
+        notes.append("The compiler keeps its order among the operations with effects.")
     if spec.terminator:
-        notes.append("A terminator.")
+        notes.append("This operation is a terminator: it must be the last operation of its region.")
     if notes:
         lines.append(" ".join(notes) + "\n")
     return "\n".join(lines) + "\n"
@@ -157,10 +159,12 @@ def _operation(spec: OpSpec) -> str:
 
 def _sentence(spec: OpSpec) -> str:
     """Return the summary of an operation as a sentence: a value is what the operation returns."""
-    first = re.match(r"-?(\w+)", spec.summary)
-    if first and (first[1] in {each.name for each in spec.operands} or first[0] == "1"):
-        return f"Return {spec.summary}"
-    return f"{spec.summary[0].upper()}{spec.summary[1:]}"
+    text = spec.summary.replace("*", "\\*")
+    first = re.match(r"-?(\w+)", text)
+    nouns = {"the", "a", "an", "two", "elements", "1", "2", *(each.name for each in spec.operands)}
+    if first and first[1] in nouns:
+        return f"Return {text}"
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _cell(text: str) -> str:

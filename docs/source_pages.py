@@ -49,34 +49,38 @@ class Example:
 SOURCES = (
     Example(
         "sources/backend_c",
-        "This backend translates Tile IR to C: see [Write a backend](../vendors/index.md).",
+        "This backend translates Tile IR to C. The page [Write a backend](../vendors/index.md) "
+        "describes it.",
         ("backend_c",),
     ),
     Example(
         "sources/backend_opencl",
-        "This backend generates OpenCL C: see [Write a backend](../vendors/index.md).",
+        "This backend translates Tile IR to OpenCL C. The page "
+        "[Write a backend](../vendors/index.md) describes it.",
         ("backend_opencl",),
     ),
     Example(
         "sources/backend_lyra",
-        "This backend uses the GPU toolkit: see [A GPU backend](../vendors/gpu_backend.md).",
+        "This backend uses the GPU toolkit. The page [A GPU backend](../vendors/gpu_backend.md) "
+        "describes it.",
         ("backend_lyra",),
     ),
     Example(
         "sources/llama_block",
-        "This program trains a block of Llama: see [Example programs](../kernels/programs.md).",
+        "This program trains one block of a Llama model. The page "
+        "[Example programs](../kernels/programs.md) describes it.",
         ("llama_block.py",),
     ),
     Example(
         "sources/paged_server",
-        "This program serves requests with a paged cache: "
-        "see [Example programs](../kernels/programs.md).",
+        "This program serves requests to a language model with a paged key-value cache. The page "
+        "[Example programs](../kernels/programs.md) describes it.",
         ("paged_server.py", "tiny_llama"),
     ),
     Example(
         "sources/train_transformer",
-        "This program trains a transformer of four kernels in PyTorch or JAX: see "
-        "[Gradients](../tutorials/gradients.md).",
+        "This program trains a transformer that consists of four kernels, with PyTorch or JAX. The "
+        "page [Gradients](../tutorials/gradients.md) describes it.",
         ("train_transformer.py", "transformer"),
     ),
 )
@@ -96,7 +100,7 @@ def _page(example: Example) -> str:
     parts = [
         "---\nsearch:\n  exclude: true\n---\n",
         f"# Source of {example.name}\n",
-        f"{example.summary} All files as an archive: [{archive}]({archive}).\n",
+        f"{example.summary} The archive [{archive}]({archive}) contains all files.\n",
     ]
     for file in example.files():
         text = file.read_text().rstrip()

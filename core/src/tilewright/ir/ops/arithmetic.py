@@ -261,9 +261,9 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 
 @OPS.operation(
     "div",
-    "a / b. Floats are correctly rounded (or have an error of up to 2 ULP if approximate). "
-    "Integers truncate towards zero, a divisor of 0 counts as 1, and the minimum divided by -1 "
-    "wraps around",
+    "a / b. A quotient of floats is correctly rounded, or has an error of up to 2 ULP if "
+    "approximate is set. A quotient of integers is truncated towards zero. An integer divisor of "
+    "0 counts as 1, and the most negative integer divided by -1 wraps around to itself",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -284,8 +284,8 @@ class Div(Binary):
 
 @OPS.operation(
     "rem",
-    "the remainder of the division that truncates towards zero, as C's % and fmod return it. It "
-    "has the sign of a. The remainder of an integer divided by 0 is 0",
+    "the remainder of the division that truncates towards zero, as C's % and fmod return it. The "
+    "remainder has the sign of a. The remainder of an integer divided by 0 is 0",
     _arithmetic,
     traits=Trait.ELEMENTWISE | _OFFSET,
     cost=12,
@@ -296,29 +296,39 @@ class Rem(Binary):
 
 _unary(
     "neg",
-    "-x. The sign bit of a float flips, also that of zero and NaN. Integers wrap around",
+    "-x. For a float, the sign bit flips, even if the float is zero or NaN. Integers wrap around",
     _negatable,
 )
-_unary("abs", "the absolute value; the most negative integer wraps around to itself", _negatable)
-_binary("and", "bitwise a & b", same_ints, traits=_LATTICE | Trait.BITWISE)
-_binary("or", "bitwise a | b", same_ints, traits=_LATTICE | Trait.BITWISE)
-_binary("xor", "bitwise a ^ b", same_ints, traits=_FREE | Trait.COMMON_DIVISOR | Trait.BITWISE)
+_unary(
+    "abs", "the absolute value of x. The most negative integer wraps around to itself", _negatable
+)
+_binary("and", "the bitwise and of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary("or", "the bitwise or of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary(
+    "xor",
+    "the bitwise exclusive or of a and b",
+    same_ints,
+    traits=_FREE | Trait.COMMON_DIVISOR | Trait.BITWISE,
+)
 _binary(
     "shl",
-    "a shifted left by b bits, or 0 if b is negative or not below the width",
+    "a shifted left by b bits. The result is 0 if b is negative, or if b is not below the number "
+    "of bits of the type",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "shr",
-    "a shifted right by b bits, filled with the sign bit if a is signed and with zeros otherwise. "
-    "If b is negative or not below the width, only fill bits remain",
+    "a shifted right by b bits. The bits that become free are filled with the sign bit if a is "
+    "signed, and with zeros otherwise. If b is negative, or not below the number of bits of the "
+    "type, all bits of the result are filled in this way",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "mulhi",
-    "the upper half of the double-width product of two integers",
+    "the upper half of the product of two integers, computed with twice as many bits as the "
+    "operands have",
     _mulhi,
     traits=_SWAPPED | Trait.BITWISE,
     cost=3,
@@ -328,7 +338,7 @@ _binary(
 OPS.row(
     Extremum,
     "min",
-    "the minimum of a and b; -0.0 may count as equal to 0.0",
+    "the minimum of a and b. -0.0 may count as equal to 0.0",
     same_numbers,
     traits=_LATTICE,
 )
@@ -337,7 +347,7 @@ OPS.row(
 OPS.row(
     Extremum,
     "max",
-    "the maximum of a and b; -0.0 may count as equal to 0.0",
+    "the maximum of a and b. -0.0 may count as equal to 0.0",
     same_numbers,
     traits=_LATTICE,
 )
@@ -345,8 +355,8 @@ OPS.row(
 
 @OPS.operation(
     "cmp",
-    "the result of the comparison of a with b by predicate. If an operand is NaN, it is true for "
-    "'ne' and false for all other predicates",
+    "the result of comparing a with b by predicate. If an operand is NaN, the result is true for "
+    "the predicate 'ne', and false for all other predicates",
     _cmp,
     traits=Trait.ELEMENTWISE,
 )
@@ -381,14 +391,16 @@ class Fma(Operation):
 
 @OPS.operation(
     "cast",
-    "x converted to another number type. A conversion to a narrower float rounds as the attribute "
-    "states. To nearest, a value that overflows becomes infinity; in the fp8 formats, it and "
-    "infinity become the maximum finite number. Towards zero, a value that overflows becomes the "
-    "maximum finite number, and infinity becomes NaN in formats without infinity. A conversion "
-    "from float to integer truncates and saturates, and NaN becomes 0; but if the float is f64 or "
-    "the integer has 64 bits, NaN becomes an integer of which only the top bit is set. A "
-    "conversion from float to u8 or i8 is the low byte of the conversion to u16 or i16. A "
-    "conversion to i1 is x != 0. A conversion between integers wraps around",
+    "x converted to another number type. A conversion to a float type with fewer bits rounds as "
+    "the attribute rounding states. With rtne, a value that overflows becomes infinity; in the "
+    "fp8 formats, such a value and infinity become the maximum finite number. With rtz, a value "
+    "that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
+    "without infinity. A conversion from float to integer truncates, and a value outside the "
+    "range of the integer type becomes the nearest integer in the range. NaN becomes 0; but if "
+    "the float is f64 or the integer has 64 bits, NaN becomes the integer of which only the top "
+    "bit is set. A conversion from float to u8 or i8 first converts to u16 or i16, and then takes "
+    "the low byte. A conversion to i1 returns whether x is not 0. A conversion between integers "
+    "wraps around",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,
@@ -401,7 +413,8 @@ class Cast(Unary):
 
 @OPS.operation(
     "bitcast",
-    "x reinterpreted: its bits as another type of the same width. Pointers are 64 bits wide",
+    "the bits of x, reinterpreted as another type with the same number of bits. A pointer has 64 "
+    "bits",
     _bitcast,
     traits=Trait.ELEMENTWISE,
     explicit_results=True,
@@ -412,8 +425,8 @@ class Bitcast(Unary):
 
 @OPS.operation(
     "addptr",
-    "the pointer moved by offset elements. The offset is first widened to 64 bits, with sign "
-    "extension if its type is signed",
+    "the pointer moved by offset elements. An offset with fewer than 64 bits is first widened to "
+    "64 bits, with sign extension if its type is signed",
     _addptr,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -424,17 +437,17 @@ class Addptr(Operation):
     offset = SingleOperand()
 
 
-_unary("exp", "the exponential function, e to the power of x", _math, cost=16)
+_unary("exp", "the exponential function of x, which is e to the power of x", _math, cost=16)
 _unary("exp2", "2 to the power of x", _math, cost=14)
-_unary("log", "the natural logarithm", _math, cost=20)
-_unary("log2", "the logarithm to base 2", _math, cost=20)
+_unary("log", "the natural logarithm of x", _math, cost=20)
+_unary("log2", "the logarithm of x to base 2", _math, cost=20)
 _unary("sin", "the sine of x radians", _math, cost=24)
 _unary("cos", "the cosine of x radians", _math, cost=24)
-_unary("tanh", "the hyperbolic tangent", _math, cost=30)
-_unary("erf", "the error function", _math, cost=30)
+_unary("tanh", "the hyperbolic tangent of x", _math, cost=30)
+_unary("erf", "the error function of x", _math, cost=30)
 
 
-@OPS.operation("sqrt", "the square root", _math, cost=8, traits=Trait.ELEMENTWISE)
+@OPS.operation("sqrt", "the square root of x", _math, cost=8, traits=Trait.ELEMENTWISE)
 class Sqrt(Unary):
     __slots__ = ()
 
@@ -444,7 +457,11 @@ class Sqrt(Unary):
 _unary("rsqrt", "1 / sqrt(x)", _math, cost=12)
 _unary("floor", "x rounded down to an integer, as a float", _math)
 _unary("ceil", "x rounded up to an integer, as a float", _math)
-_unary("round_even", "the nearest integer, ties to even, as a float", _math)
+_unary(
+    "round_even",
+    "the integer nearest to x, as a float. If two integers are equally near, it is the even one",
+    _math,
+)
 _unary("trunc", "x without its fraction, as a float", _math)
 _binary("copysign", "the magnitude of a with the sign of b", _math)
 
@@ -458,7 +475,7 @@ class Ldexp(Unary):
 
 _unary(
     "clz",
-    "the number of leading zero bits; for 0, the width of the type",
+    "the number of leading zero bits of x. For 0, it is the number of bits of the type",
     _bits,
     traits=_INTEGER,
     cost=3,

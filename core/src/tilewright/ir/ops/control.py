@@ -171,8 +171,8 @@ _INPUTS = VariadicOperand("tiles of one shape")
 
 @OPS.operation(
     "if",
-    "run the region then if condition is true, and the region else otherwise. The results are the "
-    "values that this region yields",
+    "run the region `then` if condition is true, and the region `else` otherwise. The results "
+    "are the values that the executed region yields",
     _if_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -189,9 +189,10 @@ class If(Operation):
 
 @OPS.operation(
     "for",
-    "run body(i, *carried) for i = lower, lower + step, ..., as long as i is below upper (a "
-    "signed comparison if the type is signed). step must be positive. Each iteration yields the "
-    "carried values of the next, and the last one yields the results",
+    "run body(i, *carried) for i = lower, lower + step, ..., as long as i is below upper. The "
+    "comparison is signed if the type of i is signed. step must be positive. Each iteration "
+    "yields the carried values of the next iteration. The values that the last iteration yields "
+    "are the results",
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
@@ -225,9 +226,10 @@ class For(Operation):
 
 @OPS.operation(
     "while",
-    "run before(*carried), which returns a condition and the forwarded values. While the "
+    "run before(*carried), which returns a condition and a list of forwarded values. If the "
     "condition is true, run after(*forwarded), which yields the next carried values, and then run "
-    "before again. The results are the last forwarded values",
+    "before again. If the condition is false, the loop ends, and its results are the forwarded "
+    "values",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -251,8 +253,9 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one, in any order and grouping unless the attribute "
-    "order states one. combine(*lefts, *rights) yields one value for each input",
+    "combine the elements along axis into one element. The order and grouping of the elements is "
+    "arbitrary unless the attribute order states one. The region combine(*lefts, *rights) yields "
+    "one value for each input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -275,8 +278,9 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "compute an inclusive scan along axis, in any grouping unless the attribute order states one. "
-    "combine(*earlier, *later) yields one value for each input",
+    "compute an inclusive scan along axis. The grouping of the elements is arbitrary unless the "
+    "attribute order states one. The region combine(*earlier, *later) yields one value for each "
+    "input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -302,8 +306,9 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run body on every group of pack consecutive elements in row-major order. The body takes pack "
-    "arguments for each input, and yields pack values for each result",
+    "run body once for every group of consecutive elements, in row-major order. The attribute "
+    "pack states how many elements a group has. The body takes so many arguments for each input, "
+    "and yields so many values for each result",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -340,7 +345,7 @@ class Call(Operation):
 
 @OPS.operation(
     "yield",
-    "end a region with its values",
+    "end a region and yield its values",
     nothing,
     terminator=True,
     traits=Trait.BITWISE,
@@ -353,7 +358,7 @@ class Yield(Operation):
 
 @OPS.operation(
     "condition",
-    "end the before region of a while: continue if condition is true",
+    "end the region `before` of a while operation. The loop continues if condition is true",
     _condition,
     terminator=True,
     traits=Trait.BITWISE,
@@ -367,7 +372,7 @@ class Condition(Operation):
 
 @OPS.operation(
     "return",
-    "end a function with its results",
+    "end a function and return its results",
     nothing,
     terminator=True,
     traits=Trait.BITWISE,

@@ -71,8 +71,8 @@ OPS = Declarations()
 
 @OPS.operation(
     "print",
-    "print a line 'pid (x, y, z) idx (i, ...) prefix: element' for each element of each value. "
-    "Without values, print one line 'pid (x, y, z) prefix'",
+    "print a line of the form 'pid (x, y, z) idx (i, ...) prefix: element' for each element of "
+    "each value. Without values, print one line of the form 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -92,7 +92,7 @@ class Print(Operation):
 
 @OPS.operation(
     "assert",
-    "stop the kernel with an error if condition is false where the mask is true",
+    "stop the kernel with an error if condition is false for an element whose mask is true",
     _condition_and_mask,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -107,7 +107,7 @@ class Assert(Operation):
 
 @OPS.operation(
     "assume",
-    "state that condition is true. The compiler may rely on it",
+    "state that condition is true. The compiler may rely on this statement",
     _assume,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -120,8 +120,8 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x, with a hint for each axis: a divisor of values, the length of runs of consecutive values, "
-    "or the length of runs of equal values",
+    "x, with a hint for each axis. A hint states that the values are multiples of a number, how "
+    "long runs of consecutive values are, or how long runs of equal values are",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
@@ -139,7 +139,8 @@ class Hint(Unary):
 
 @OPS.operation(
     "inline_asm",
-    "run assembly code of the target on every group of pack elements",
+    "run assembly code of the target once for every group of elements. The attribute pack states "
+    "how many elements a group has",
     _inline_asm,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -160,7 +161,7 @@ class InlineAsm(Operation):
 
 @OPS.operation(
     "extern",
-    "call a function of a target's library for each element",
+    "call a function of a target's library once for each element",
     _one_shape,
     effects=Effect.ORDER,
     explicit_results=True,

@@ -134,7 +134,8 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 @OPS.operation(
     "dot",
     "a @ b + c over the last two axes. Leading axes are batches. Multiplications are exact. The "
-    "products are added in the type of c, in any order unless the attribute order states one",
+    "products are added in the type of c. The order of these additions is arbitrary unless the "
+    "attribute order states one",
     _dot,
 )
 class Dot(Operation):
@@ -159,9 +160,9 @@ class Dot(Operation):
 
 @OPS.operation(
     "dot_scaled",
-    "the dot of block-scaled operands. Each group of 32 elements along K shares a power-of-two "
-    "scale (a u8 in the format e8m0, of which 0xFF is NaN), or each group of 16 elements shares a "
-    "scale of type f8e4m3fn",
+    "a @ b + c for block-scaled a and b. Along K, either each group of 32 elements shares a scale "
+    "that is a power of two, or each group of 16 elements shares a scale of type f8e4m3fn. A "
+    "scale that is a power of two is a u8 in the format e8m0, in which 0xFF is NaN",
     _dot_scaled,
 )
 class DotScaled(Operation):

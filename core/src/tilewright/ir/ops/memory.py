@@ -241,8 +241,8 @@ _UPDATE = Effect.READ | Effect.WRITE
 
 @OPS.operation(
     "load",
-    "the values at the pointers. Elements whose mask is false have the value of other, or zero if "
-    "there is no such operand. An i1 takes a byte in memory, which is true unless it is 0",
+    "the values at the pointers. Where the mask is false, the value is that of other, or zero if "
+    "there is no operand other. An i1 is stored as one byte, and is true unless this byte is 0",
     _load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -260,8 +260,8 @@ class Load(Operation):
 
 @OPS.operation(
     "store",
-    "write value to the pointers where the mask is true. If two lanes write to the same address, "
-    "the value of either may remain",
+    "write value to the pointers where the mask is true. If two elements are written to the same "
+    "address, either value may remain",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -278,8 +278,8 @@ class Store(Operation):
 
 @OPS.operation(
     "atomic_rmw",
-    "update each value at the pointers atomically and return the old value. min and max of floats "
-    "order -0.0 below 0.0. The result of masked-off lanes is undefined",
+    "update each value at the pointers atomically and return the old value. For floats, the "
+    "updates min and max order -0.0 below 0.0. Where the mask is false, the result is undefined",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -315,8 +315,8 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers. Each is read atomically, and ordered with the accesses of other "
-    "program instances. The result of masked-off lanes is undefined",
+    "the values at the pointers. Each value is read atomically, and the read is ordered with the "
+    "accesses of other program instances. Where the mask is false, the result is undefined",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -333,7 +333,7 @@ class AtomicLoad(Operation):
 @OPS.operation(
     "atomic_store",
     "write value to the pointers where the mask is true. Each element is written atomically, and "
-    "ordered with the accesses of other program instances",
+    "the write is ordered with the accesses of other program instances",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -366,7 +366,8 @@ class Clock(Operation):
 
 @OPS.operation(
     "make_descriptor",
-    "a descriptor of the tensor at base. Shape and strides count elements",
+    "a descriptor of the tensor at the address base. The extents in shape and the strides count "
+    "elements",
     _make_descriptor,
     explicit_results=True,
     traits=Trait.BITWISE,
@@ -389,7 +390,7 @@ class MakeDescriptor(Operation):
 
 @OPS.operation(
     "descriptor_extent",
-    "the tensor's extent along axis, in elements",
+    "the extent of the tensor along axis, in elements",
     _descriptor_number,
     traits=Trait.BITWISE,
 )
@@ -402,7 +403,7 @@ class DescriptorExtent(Operation):
 
 @OPS.operation(
     "descriptor_stride",
-    "the tensor's stride along axis, in elements",
+    "the stride of the tensor along axis, in elements",
     _descriptor_number,
     traits=Trait.BITWISE,
 )
@@ -415,7 +416,8 @@ class DescriptorStride(Operation):
 
 @OPS.operation(
     "descriptor_load",
-    "the block at offsets. Elements outside the tensor have the descriptor's padding value",
+    "the block of the tensor at offsets. Elements outside the tensor have the descriptor's "
+    "padding value",
     _descriptor_load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -429,7 +431,7 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write the block at offsets. Elements outside the tensor are not written",
+    "write the block of the tensor at offsets. Elements outside the tensor are not written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -444,8 +446,8 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block at offsets atomically, element by element. Elements outside the tensor are "
-    "not written",
+    "update the block of the tensor at offsets. The update of each element is atomic. Elements "
+    "outside the tensor are not written",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -461,8 +463,8 @@ class DescriptorReduce(Operation):
 
 @OPS.operation(
     "descriptor_gather",
-    "the rows of the tensor with the given indices, from the given column on. Elements outside "
-    "the tensor have the descriptor's padding value",
+    "the rows of the tensor with the given indices, each starting at the given column. Elements "
+    "outside the tensor have the descriptor's padding value",
     _descriptor_gather,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -477,8 +479,8 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the rows of the tensor with the given indices, from the given column on. Elements "
-    "outside the tensor are not written",
+    "write the rows of the tensor with the given indices, each starting at the given column. "
+    "Elements outside the tensor are not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -499,8 +501,8 @@ DescriptorRows = DescriptorGather | DescriptorScatter
 
 @OPS.operation(
     "barrier",
-    "wait for all threads of this program instance. Afterwards, each thread sees the earlier "
-    "writes of the others",
+    "wait for all threads of this program instance. After the barrier, each thread sees what the "
+    "other threads wrote to memory before the barrier",
     nothing,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,

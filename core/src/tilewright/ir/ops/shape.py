@@ -155,7 +155,10 @@ class Splat(Moved):
 
 
 @OPS.operation(
-    "unsplat", "the element of a tile that has only one, as a scalar", _unsplat, traits=Trait.SHAPE
+    "unsplat",
+    "the only element of a tile with one element, as a scalar",
+    _unsplat,
+    traits=Trait.SHAPE,
 )
 class Unsplat(Moved):
     __slots__ = ()
@@ -163,7 +166,7 @@ class Unsplat(Moved):
 
 @OPS.operation(
     "broadcast",
-    "x broadcast to a shape: axes of extent 1 are repeated",
+    "x broadcast to another shape. Axes of extent 1 are repeated",
     _broadcast,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -186,7 +189,7 @@ class ExpandDims(Moved):
 
 @OPS.operation(
     "reshape",
-    "x in another shape, with its elements in row-major order",
+    "a tile of another shape with the elements of x, in the same row-major order",
     _reshape,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -230,7 +233,8 @@ class Join(Operation):
 
 @OPS.operation(
     "split",
-    "the two tiles that result from splitting a last axis of extent 2",
+    "two tiles: the elements of x with index 0 along its last axis, and those with index 1. The "
+    "last axis of x must have the extent 2",
     _split,
     traits=Trait.SHAPE,
 )
@@ -240,8 +244,9 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "the elements of x that index selects along an axis; their other coordinates are those of the "
-    "result. An element is undefined if its index is out of range",
+    "elements of x. The coordinate of an element along axis is the value of index, and its other "
+    "coordinates are the same as in the result. The element is undefined if the value of index is "
+    "out of range",
     _gather,
     traits=Trait.BITWISE,
 )

@@ -92,7 +92,7 @@ _MASK = OptionalOperand("the elements to read; masked-off elements are zero")
 @OPS.operation(
     "simt.copy_start",
     "start copying the elements at the pointers to shared memory (cp.async). The next commit adds "
-    "the copies to a group. They are complete after a wait for this group",
+    "these copies to a group. The copies are complete after a wait for this group",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -110,10 +110,10 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying the elements at a warp's pointers to the words of a slot that belong to this "
-    "warp (cp.async). Lanes that hold the same elements share their words. The next commit adds "
-    "the copies to a group. After its wait for this group, the warp may read its words without a "
-    "barrier",
+    "start copying the elements at a warp's pointers to words of a slot that belong to this warp "
+    "(cp.async). Lanes with pointers to the same element share one word. The next commit adds the "
+    "copies to a group. After the warp has waited for this group, it may read its words without "
+    "a barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -142,8 +142,8 @@ class OwnLoad(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "end a commit group, which contains all copies, stores or matmuls of this mechanism that were "
-    "started since the last commit",
+    "end a commit group. The group contains all operations of the token's queue (copies, stores "
+    "or matmuls) that were started since the last commit of this queue",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -154,8 +154,8 @@ class Commit(Operation):
 
 @OPS.operation(
     "simt.load_start",
-    "start loading the elements at the pointers into registers. The code may read the tile after "
-    "a wait for the token",
+    "start loading the elements at the pointers into registers. The kernel may use the loaded "
+    "tile after a wait for the token",
     _load_start,
     effects=Effect.READ,
 )
@@ -174,8 +174,8 @@ class LoadStart(Operation):
 
 @OPS.operation(
     "simt.keep_order",
-    "keep the code generator from moving memory accesses across this point, so that loads "
-    "started before it are in flight while the code after it runs",
+    "prevent the code generator from moving memory accesses across this operation. Loads that "
+    "were started before it then stay in flight while the code after it runs",
     nothing,
     effects=Effect.ORDER,
 )
@@ -189,9 +189,10 @@ class KeepOrder(Operation):
 
 @OPS.operation(
     "simt.wait",
-    "wait until the groups of the tokens are complete. Afterwards, the code may read the tiles in "
-    "flight, and reuse the registers of the held operands. A store from a slot counts as complete "
-    "when the slot has been read, unless written is set",
+    "wait until the groups of the tokens are complete. After the wait, the kernel may use the "
+    "tiles that were in flight, and may reuse the registers of the operands in held. A store from "
+    "a slot counts as complete when the slot has been read. If written is set, it counts as "
+    "complete only when it has written global memory",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",

@@ -75,8 +75,8 @@ class Convert(Operation):
 
 @OPS.operation(
     "simt.buffer",
-    "allocate shared memory for the slots of a buffer. After the last access, other buffers may "
-    "use the memory",
+    "allocate shared memory for the slots of a buffer. After the last access to the buffer, other "
+    "buffers may use this memory",
     _buffer,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -100,7 +100,7 @@ class Release(Operation):
     buffer = SingleOperand()
 
 
-@OPS.operation("simt.slot", "a slot of a buffer", _slot)
+@OPS.operation("simt.slot", "the slot of a buffer with the given index", _slot)
 class Slot(Operation):
     __slots__ = ()
 
@@ -110,7 +110,8 @@ class Slot(Operation):
 
 @OPS.operation(
     "simt.view",
-    "view a slot as a tile of another shape. The layout of the view addresses the same memory",
+    "a slot in the same memory as the slot x, seen as a tile of another shape. The layout of the "
+    "result addresses the same bytes as the layout of x",
     _view,
     explicit_results=True,
 )

@@ -78,8 +78,9 @@ class PlannedDot(TileMatmul):
 
 @OPS.operation(
     "simt.dot_start",
-    "start to compute a @ b + c by an asynchronous plan (wgmma). The code may read the result "
-    "after a wait. Without a wait, the result may be the accumulator of the next matmul",
+    "start a matmul a @ b + c with an asynchronous matmul plan (wgmma). The kernel may read the "
+    "result after a wait. Before the wait, the result may only be the accumulator of the next "
+    "matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -108,8 +109,8 @@ class Step(Operation):
 
 @OPS.operation(
     "simt.fragment",
-    "load a fragment: the packed registers (b32) of each thread for one K step of an "
-    "operand in shared memory",
+    "load a fragment: the elements of an operand in shared memory that a thread needs for one K "
+    "step of a matmul, packed into registers of 32 bits",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,
@@ -124,7 +125,7 @@ class DotFragment(Step):
 
 @OPS.operation(
     "simt.dot_step",
-    "add one K step of the matmul, from fragments of both operands, to c",
+    "the sum of c_in and the product of two fragments, for one K step of a matmul",
     _dot_step,
 )
 class DotStep(Step):

@@ -43,7 +43,7 @@ class OnBarrier(Operation):
 @OPS.operation(
     "simt.barriers",
     "allocate and initialize mbarriers. A phase of an mbarrier completes when count arrivals have "
-    "happened and all expected bytes have been copied",
+    "happened and all bytes that the phase expects have been copied",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -57,7 +57,7 @@ class Barriers(Operation):
 @OPS.operation(
     "simt.expect",
     "arrive at an mbarrier from one thread, and increase the number of bytes that the mbarrier "
-    "expects copies to write in this phase (arrive.expect_tx)",
+    "expects in this phase (arrive.expect_tx)",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -74,7 +74,7 @@ class Expect(OnBarrier):
 
 @OPS.operation(
     "simt.arrive",
-    "arrive at an mbarrier once per warp, after the warp's earlier accesses",
+    "arrive at an mbarrier once per warp, after all earlier memory accesses of the warp",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -88,8 +88,8 @@ class Arrive(OnBarrier):
 
 @OPS.operation(
     "simt.arrive_after",
-    "arrive at an mbarrier once all earlier matmuls into tensor memory are complete "
-    "(tcgen05.commit)",
+    "arrive at an mbarrier when all matmuls into tensor memory that were started earlier are "
+    "complete (tcgen05.commit)",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -99,8 +99,8 @@ class ArriveAfter(OnBarrier):
 
 @OPS.operation(
     "simt.await",
-    "wait until the phase with the given parity of an mbarrier has completed. The phase before "
-    "the first one counts as completed",
+    "wait until the phase of an mbarrier with the given parity has completed. The phase before "
+    "the first phase counts as completed",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -123,8 +123,8 @@ class Await(OnBarrier):
 
 @OPS.operation(
     "simt.publish",
-    "execute a proxy fence: order this thread's earlier accesses to shared memory before those "
-    "accesses of the async proxy (TMA, wgmma) that follow the next barrier or arrival",
+    "execute a proxy fence. The fence orders this thread's earlier accesses to shared memory "
+    "before accesses through the async proxy (TMA, wgmma) that follow the next barrier or arrival",
     nothing,
     effects=Effect.ORDER,
 )

@@ -61,8 +61,8 @@ _MEMORY = SingleOperand()
 
 @OPS.operation(
     "simt.tensor",
-    "use a host-side tensor map, which the launcher encodes from the kernel's arguments. Elements "
-    "outside the tensor are zero",
+    "a descriptor with a host-side tensor map, which the launcher encodes from the kernel's "
+    "arguments. Elements outside the tensor are zero",
     _tensor,
     explicit_results=True,
 )
@@ -77,7 +77,7 @@ class Tensor(Operation):
 @OPS.operation(
     "simt.descriptors",
     "reserve global memory for the device-side tensor maps of this program instance or partition. "
-    "Nothing else uses the memory until it is freed",
+    "Nothing else uses this memory until simt.free_descriptors frees it",
     _memory,
     effects=Effect.ORDER,
 )
@@ -87,9 +87,9 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at base in a slot, and write it to the reserved "
-    "global memory. It overwrites the map that this operation wrote there before, so no copy in "
-    "flight may still read that map",
+    "encode a device-side tensor map of the tensor at base in a slot, and copy it to the reserved "
+    "global memory. If the operation is executed again, it overwrites its earlier tensor map, so "
+    "no copy in flight may still use the earlier map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -122,7 +122,8 @@ class ShowDescriptor(Operation):
 
 @OPS.operation(
     "simt.free_descriptors",
-    "free the memory of device-side tensor maps. No copy in flight may still read them",
+    "free the global memory of device-side tensor maps. No copy in flight may still use these "
+    "tensor maps",
     _free_descriptors,
     effects=Effect.ORDER,
 )

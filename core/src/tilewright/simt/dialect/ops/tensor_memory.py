@@ -78,7 +78,7 @@ class Accumulators(Operation):
 
 @OPS.operation(
     "simt.accumulator",
-    "an accumulator in allocated tensor memory",
+    "the accumulator at the given position in allocated tensor memory",
     _accumulator,
     explicit_results=True,
 )
@@ -91,7 +91,8 @@ class Accumulator(Operation):
 
 @OPS.operation(
     "simt.accumulator_load",
-    "load an accumulator that no matmul in flight writes (tcgen05.ld)",
+    "load an accumulator from tensor memory into registers (tcgen05.ld). No matmul in flight may "
+    "write this accumulator",
     _accumulator_load,
     effects=Effect.ORDER,
 )
@@ -106,7 +107,8 @@ class AccumulatorLoad(Step):
 
 @OPS.operation(
     "simt.accumulator_store",
-    "store an accumulator that no matmul in flight accesses (tcgen05.st)",
+    "store a tile to an accumulator in tensor memory (tcgen05.st). No matmul in flight may access "
+    "this accumulator",
     _accumulator_store,
     effects=Effect.ORDER,
 )
@@ -119,8 +121,9 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "start a matmul of two slots from one thread (tcgen05.mma), which adds to an accumulator in "
-    "tensor memory or overwrites it. Matmuls into the same accumulator complete in order",
+    "make one thread start a matmul of two slots (tcgen05.mma). The matmul adds its product to an "
+    "accumulator in tensor memory, or overwrites the accumulator with the product. Matmuls into "
+    "the same accumulator complete in order",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -133,7 +136,8 @@ class DotInto(Multiplication):
 
 @OPS.operation(
     "simt.free_accumulators",
-    "free the tensor memory of accumulators (tcgen05.dealloc). No access to them may follow",
+    "free the tensor memory of accumulators (tcgen05.dealloc). No access to these accumulators "
+    "may follow",
     _free_accumulators,
     effects=Effect.ORDER,
 )

@@ -99,8 +99,8 @@ class RowCopy(Operation):
 
 @OPS.operation(
     "simt.block_load_start",
-    "start a TMA load of a descriptor's block into a slot. The copied bytes count towards those "
-    "that an mbarrier expects",
+    "start a TMA load of a descriptor's block into a slot. The mbarrier counts the bytes that "
+    "have been copied",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -121,9 +121,9 @@ class BlockLoadStart(TmaCopy):
 
 @OPS.operation(
     "simt.block_store_start",
-    "start a TMA store of a slot to a descriptor's block or a part of it. Elements outside the "
-    "tensor are not written. The next commit adds the store to a group. The code may overwrite "
-    "the slot after a wait for this group",
+    "start a TMA store of a slot to a descriptor's block or to a part of the block. Elements "
+    "outside the tensor are not written. The next commit adds the store to a group. After a wait "
+    "for this group, the kernel may overwrite the slot",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -138,8 +138,9 @@ class BlockStoreStart(TmaCopy):
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start a TMA gather (gather4) of those rows of a descriptor's tensor whose indices are in a "
-    "slot, from a column on. The copied bytes count towards those that an mbarrier expects",
+    "start a TMA gather (gather4), which loads rows of a descriptor's tensor into a slot, from "
+    "the given column on. Another slot contains the indices of the rows. The mbarrier counts the "
+    "bytes that have been copied",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -152,10 +153,10 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start a TMA scatter (scatter4) of a slot to those rows of a descriptor's tensor whose "
-    "indices are in another slot, from a column on. Elements outside the tensor are not written. "
-    "The next commit adds the store to a group. The code may overwrite the slot after a wait for "
-    "this group",
+    "start a TMA scatter (scatter4), which stores a slot to rows of a descriptor's tensor, from "
+    "the given column on. Another slot contains the indices of the rows. Elements outside the "
+    "tensor are not written. The next commit adds the store to a group. After a wait for this "
+    "group, the kernel may overwrite the slot",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

@@ -42,7 +42,7 @@ def _check_part(operation: Part) -> None:
 OPS = Declarations()
 
 
-@OPS.operation("simt.rank", "the rank of this CTA in its cluster, from 0 on", _rank)
+@OPS.operation("simt.rank", "the rank of this CTA in its cluster. Ranks are numbered from 0", _rank)
 class Rank(Operation):
     __slots__ = ()
 
@@ -55,8 +55,8 @@ def _uniform(shape: Shape) -> list[Type]:
 
 @OPS.operation(
     "simt.uniform",
-    "x, with the guarantee that all lanes of a warp have the same value, which the code generator "
-    "may not be able to prove",
+    "x, with the guarantee that all lanes of a warp have the same value. The code generator "
+    "cannot always derive this from the code",
     _uniform,
 )
 class Uniform(Operation):
@@ -68,7 +68,7 @@ class Uniform(Operation):
 @OPS.operation(
     "simt.partition",
     "run warp-specialized partitions concurrently, each on its own warps. Mbarriers synchronize "
-    "them. All warps continue after the last partition has ended",
+    "the partitions. All warps continue after the last partition has ended",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_partition,
@@ -81,8 +81,8 @@ class Partition(Operation):
 
 @OPS.operation(
     "simt.part",
-    "a warp-specialized partition. It has its own barriers, and its lanes and warps are numbered "
-    "from 0",
+    "run a region as one warp-specialized partition. The partition has its own barriers, and its "
+    "lanes and warps are numbered from 0",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_part,
@@ -100,8 +100,9 @@ class Part(Operation):
 
 @OPS.operation(
     "simt.stagger",
-    "make one half of the warps execute an extra barrier. Afterwards, the two halves are one "
-    "barrier apart, or aligned again if they were apart before",
+    "make one half of the warps execute an extra barrier. If the two halves were at the same "
+    "barrier before, they are one barrier apart afterwards. If they were one barrier apart, they "
+    "are at the same barrier again",
     nothing,
     effects=Effect.ORDER,
 )
@@ -116,8 +117,8 @@ class Stagger(Operation):
 
 @OPS.operation(
     "simt.phase",
-    "begin a ping-pong phase: one in which the warp only executes matmuls, or one in which it "
-    "executes everything else",
+    "begin a phase of a ping-pong loop. In one of the two phases, the warp only executes matmuls. "
+    "In the other phase, it executes everything else",
     nothing,
     effects=Effect.ORDER,
 )
@@ -140,15 +141,16 @@ class Turn(Operation):
 OPS.row(
     Turn,
     "simt.turn_wait",
-    "wait at a named barrier for this partition's turn. The partition at position 0 has the first "
-    "turn",
+    "wait at a named barrier until it is this partition's turn. The partition at position 0 has "
+    "the first turn",
     nothing,
     effects=Effect.ORDER,
 )
 OPS.row(
     Turn,
     "simt.turn_pass",
-    "pass the turn to the next partition of the order, by arriving at its named barrier",
+    "pass the turn to the next partition in the order, by arriving at the named barrier of that "
+    "partition",
     nothing,
     effects=Effect.ORDER,
 )
