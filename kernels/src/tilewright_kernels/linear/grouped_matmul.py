@@ -274,8 +274,9 @@ def grouped_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (rows, N) or (groups, capacity, N), of the type of ``a``. The host does
-        not read ``rows``, so it does not wait for the device.
+        An array with the element type of ``a``. It has the shape (rows, N) for contiguous groups,
+        and (groups, capacity, N) for groups with a capacity. The host does not read ``rows``, so it
+        does not wait for the device.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -392,7 +392,7 @@ def cross_entropy(
         out: the array for the result.
 
     Returns:
-        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
+        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the reduction is unknown.

@@ -293,7 +293,7 @@ def kl_div(
         out: the array for the result.
 
     Returns:
-        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
+        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the reduction is unknown.
@@ -317,7 +317,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         out: the array for the result.
 
     Returns:
-        An array of float32: one number, or one for each row if ``reduction`` is ``"none"``.
+        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
         ValueError: the shapes of the arguments do not match, the reduction is unknown, or ``beta``

@@ -105,8 +105,8 @@ def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any =
         out: the array for the result, in C order.
 
     Returns:
-        The positions: an array of int64 and shape (..., n_samples). Elements of probability 0 are
-        never drawn.
+        An array of int64 and shape (..., n_samples) with the positions. Elements of probability 0
+        are never drawn.
 
     Raises:
         ValueError: rows have no elements, or ``n_samples`` is negative.

@@ -20,7 +20,7 @@ def row_scale(x, rows, columns, M, N, scale_ptr):
 def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
     """Return the epilogue that normalizes each group of columns of a row, such as a head.
 
-    The array of the epilogue is the weight, of shape (columns,). Each group is divided by its root
+    The epilogue has one array, the weight, of shape (columns,). Each group is divided by its root
     mean square and multiplied by the weight. All arithmetic is in the accumulator's type.
 
     Args:
@@ -44,7 +44,7 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
 
 @functools.cache
 def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> Epilogue:
-    """Return the epilogue that rotates the heads in the first columns of a result.
+    """Return the epilogue that applies rotary embedding to the heads in the first columns.
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
