@@ -149,7 +149,10 @@ def _operation(spec: OpSpec) -> str:
     if accesses:
         notes.append(f"This operation {' and '.join(accesses)} memory.")
     if Effect.ORDER in spec.effects:
-        notes.append("The compiler keeps its order among the operations with effects.")
+        across = "other operations with effects"
+        if Trait.NO_MEMORY in spec.traits:
+            across += ", except memory accesses"
+        notes.append(f"The compiler does not move this operation across {across}.")
     if spec.terminator:
         notes.append("This operation is a terminator: it must be the last operation of its region.")
     if notes:
