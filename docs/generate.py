@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir import IR_VERSION, TABLE, Effect, Kind, OpSpec
+from tilewright.ir import IR_VERSION, TABLE, Effect, Kind, OpSpec, Trait
 
 FAMILIES = {
     "arithmetic": "Elementwise arithmetic",
