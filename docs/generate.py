@@ -162,7 +162,9 @@ def _operation(spec: OpSpec) -> str:
 
 def _sentence(spec: OpSpec) -> str:
     """Return the summary of an operation as a sentence: a value is what the operation returns."""
-    text = spec.summary.replace("*", "\\*")
+    parts = spec.summary.split("`")  # an asterisk outside of code is no emphasis
+    parts[::2] = [part.replace("*", "\\*") for part in parts[::2]]
+    text = "`".join(parts)
     first = re.match(r"-?(\w+)", text)
     nouns = {"the", "a", "an", "two", "elements", "1", "2", *(each.name for each in spec.operands)}
     if first and first[1] in nouns:

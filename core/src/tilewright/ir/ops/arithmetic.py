@@ -262,8 +262,8 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 @OPS.operation(
     "div",
     "a / b. A quotient of floats is correctly rounded, or has an error of up to 2 ULP if "
-    "approximate is set. A quotient of integers is truncated towards zero. An integer divisor of "
-    "0 counts as 1, and the most negative integer divided by -1 wraps around to itself",
+    "`approximate` is set. A quotient of integers is truncated towards zero. An integer divisor "
+    "of 0 counts as 1, and the most negative integer divided by -1 wraps around to itself",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -355,8 +355,8 @@ OPS.row(
 
 @OPS.operation(
     "cmp",
-    "the result of comparing a with b by predicate. If an operand is NaN, the result is true for "
-    "the predicate 'ne', and false for all other predicates",
+    "the result of comparing a with b by `predicate`. If an operand is NaN, the result is true "
+    "for the predicate 'ne', and false for all other predicates",
     _cmp,
     traits=Trait.ELEMENTWISE,
 )
@@ -392,15 +392,15 @@ class Fma(Operation):
 @OPS.operation(
     "cast",
     "x converted to another number type. A conversion to a float type with fewer bits rounds as "
-    "the attribute rounding states. With rtne, a value that overflows becomes infinity; in the "
-    "fp8 formats, such a value and infinity become the maximum finite number. With rtz, a value "
-    "that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
+    "the attribute `rounding` states. With `rtne`, a value that overflows becomes infinity; in "
+    "the fp8 formats, such a value and infinity become the maximum finite number. With `rtz`, a "
+    "value that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
     "without infinity. A conversion from float to integer truncates, and a value outside the "
     "range of the integer type becomes the nearest integer in the range. NaN becomes 0; but if "
     "the float is f64 or the integer has 64 bits, NaN becomes the integer of which only the top "
-    "bit is set. A conversion from float to u8 or i8 first converts to u16 or i16, and then takes "
-    "the low byte. A conversion to i1 returns whether x is not 0. A conversion between integers "
-    "wraps around",
+    "bit is set. A conversion from float to u8 or i8 first converts to u16 or i16, and then "
+    "takes the low byte. A conversion to i1 returns whether x is not 0. A conversion between "
+    "integers wraps around",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,
@@ -425,8 +425,8 @@ class Bitcast(Unary):
 
 @OPS.operation(
     "addptr",
-    "the pointer moved by offset elements. An offset with fewer than 64 bits is first widened to "
-    "64 bits, with sign extension if its type is signed",
+    "the pointer moved by `offset` elements. An offset with fewer than 64 bits is first widened "
+    "to 64 bits, with sign extension if its type is signed",
     _addptr,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -462,7 +462,7 @@ _unary(
     "the integer nearest to x, as a float. If two integers are equally near, it is the even one",
     _math,
 )
-_unary("trunc", "x without its fraction, as a float", _math)
+_unary("trunc", "x rounded towards zero to an integer, as a float", _math)
 _binary("copysign", "the magnitude of a with the sign of b", _math)
 
 

@@ -171,7 +171,7 @@ _INPUTS = VariadicOperand("tiles of one shape")
 
 @OPS.operation(
     "if",
-    "run the region `then` if condition is true, and the region `else` otherwise. The results "
+    "run the region `then` if `condition` is true, and the region `else` otherwise. The results "
     "are the values that the executed region yields",
     _if_rule,
     effects=Effect.REGION,
@@ -189,10 +189,10 @@ class If(Operation):
 
 @OPS.operation(
     "for",
-    "run body(i, *carried) for i = lower, lower + step, ..., as long as i is below upper. The "
-    "comparison is signed if the type of i is signed. step must be positive. Each iteration "
+    "run `body(i, *carried)` for i = lower, lower + step, ..., as long as i is below upper. The "
+    "comparison is signed if the type of i is signed. The step must be positive. Each iteration "
     "yields the carried values of the next iteration. The values that the last iteration yields "
-    "are the results",
+    "are the results of the operation",
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
@@ -226,10 +226,10 @@ class For(Operation):
 
 @OPS.operation(
     "while",
-    "run before(*carried), which returns a condition and a list of forwarded values. If the "
-    "condition is true, run after(*forwarded), which yields the next carried values, and then run "
-    "before again. If the condition is false, the loop ends, and its results are the forwarded "
-    "values",
+    "run `before(*carried)`, which returns a condition and a list of forwarded values. If the "
+    "condition is true, run `after(*forwarded)`, which yields the next carried values, and then "
+    "run `before` again. If the condition is false, the loop ends, and its results are the "
+    "forwarded values",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -253,9 +253,9 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along axis into one element. The order and grouping of the elements is "
-    "arbitrary unless the attribute order states one. The region combine(*lefts, *rights) yields "
-    "one value for each input",
+    "combine the elements along `axis` into one element. The order and grouping of the elements "
+    "is arbitrary unless the attribute `order` states one. The region `combine(*lefts, *rights)` "
+    "yields one value for each input",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -278,9 +278,9 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "compute an inclusive scan along axis. The grouping of the elements is arbitrary unless the "
-    "attribute order states one. The region combine(*earlier, *later) yields one value for each "
-    "input",
+    "compute an inclusive scan along `axis`. The grouping of the elements is arbitrary unless "
+    "the attribute `order` states one. The region `combine(*earlier, *later)` yields one value "
+    "for each input",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -306,9 +306,9 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run body once for every group of consecutive elements, in row-major order. The attribute "
-    "pack states how many elements a group has. The body takes so many arguments for each input, "
-    "and yields so many values for each result",
+    "run the region `body` once for every group of consecutive elements, in row-major order. The "
+    "attribute `pack` states how many elements a group has. For each input, the region takes as "
+    "many arguments as a group has elements, and for each result, it yields as many values",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -358,7 +358,7 @@ class Yield(Operation):
 
 @OPS.operation(
     "condition",
-    "end the region `before` of a while operation. The loop continues if condition is true",
+    "end the region `before` of a `while` operation. The loop continues if `condition` is true",
     _condition,
     terminator=True,
     traits=Trait.BITWISE,

@@ -92,7 +92,7 @@ class Print(Operation):
 
 @OPS.operation(
     "assert",
-    "stop the kernel with an error if condition is false for an element whose mask is true",
+    "stop the kernel with an error if `condition` is false for an element whose mask is true",
     _condition_and_mask,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -107,7 +107,7 @@ class Assert(Operation):
 
 @OPS.operation(
     "assume",
-    "state that condition is true. The compiler may rely on this statement",
+    "state that `condition` is true. The compiler may rely on this statement",
     _assume,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,
@@ -139,8 +139,8 @@ class Hint(Unary):
 
 @OPS.operation(
     "inline_asm",
-    "run assembly code of the target once for every group of elements. The attribute pack states "
-    "how many elements a group has",
+    "run assembly code of the target once for every group of elements. The attribute `pack` "
+    "states how many elements a group has",
     _inline_asm,
     effects=Effect.ORDER,
     explicit_results=True,

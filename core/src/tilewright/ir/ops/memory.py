@@ -241,8 +241,9 @@ _UPDATE = Effect.READ | Effect.WRITE
 
 @OPS.operation(
     "load",
-    "the values at the pointers. Where the mask is false, the value is that of other, or zero if "
-    "there is no operand other. An i1 is stored as one byte, and is true unless this byte is 0",
+    "the values at the pointers. Where the mask is false, the value is that of the operand "
+    "`other`, or zero if there is no such operand. An i1 is stored as one byte, and is true "
+    "unless this byte is 0",
     _load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -260,8 +261,8 @@ class Load(Operation):
 
 @OPS.operation(
     "store",
-    "write value to the pointers where the mask is true. If two elements are written to the same "
-    "address, either value may remain",
+    "write `value` to the pointers where the mask is true. If two elements are written to the "
+    "same address, either value may remain",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -279,7 +280,8 @@ class Store(Operation):
 @OPS.operation(
     "atomic_rmw",
     "update each value at the pointers atomically and return the old value. For floats, the "
-    "updates min and max order -0.0 below 0.0. Where the mask is false, the result is undefined",
+    "updates `min` and `max` treat -0.0 as smaller than 0.0. Where the mask is false, the result "
+    "is undefined",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -297,7 +299,7 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "atomically replace the value in memory by value if its bits equal those of compare, and "
+    "atomically replace the value in memory by `value` if its bits equal those of `compare`, and "
     "return the old value",
     _atomic_cas,
     effects=_UPDATE,
@@ -332,8 +334,8 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write value to the pointers where the mask is true. Each element is written atomically, and "
-    "the write is ordered with the accesses of other program instances",
+    "write `value` to the pointers where the mask is true. Each element is written atomically, "
+    "and the write is ordered with the accesses of other program instances",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -366,8 +368,8 @@ class Clock(Operation):
 
 @OPS.operation(
     "make_descriptor",
-    "a descriptor of the tensor at the address base. The extents in shape and the strides count "
-    "elements",
+    "a descriptor of the tensor at the address `base`. The extents in `shape` and the strides "
+    "count elements",
     _make_descriptor,
     explicit_results=True,
     traits=Trait.BITWISE,
@@ -390,7 +392,7 @@ class MakeDescriptor(Operation):
 
 @OPS.operation(
     "descriptor_extent",
-    "the extent of the tensor along axis, in elements",
+    "the extent of the tensor along `axis`, in elements",
     _descriptor_number,
     traits=Trait.BITWISE,
 )
@@ -403,7 +405,7 @@ class DescriptorExtent(Operation):
 
 @OPS.operation(
     "descriptor_stride",
-    "the stride of the tensor along axis, in elements",
+    "the stride of the tensor along `axis`, in elements",
     _descriptor_number,
     traits=Trait.BITWISE,
 )
@@ -416,7 +418,7 @@ class DescriptorStride(Operation):
 
 @OPS.operation(
     "descriptor_load",
-    "the block of the tensor at offsets. Elements outside the tensor have the descriptor's "
+    "the block of the tensor at `offsets`. Elements outside the tensor have the descriptor's "
     "padding value",
     _descriptor_load,
     effects=Effect.READ,
@@ -431,7 +433,7 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write the block of the tensor at offsets. Elements outside the tensor are not written",
+    "write the block of the tensor at `offsets`. Elements outside the tensor are not written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -446,7 +448,7 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block of the tensor at offsets. The update of each element is atomic. Elements "
+    "update the block of the tensor at `offsets`. The update of each element is atomic. Elements "
     "outside the tensor are not written",
     _descriptor_reduce,
     effects=_UPDATE,

@@ -177,7 +177,7 @@ class Broadcast(Moved):
 
 @OPS.operation(
     "expand_dims",
-    "x with a new axis of extent 1, at position axis of the result",
+    "x with a new axis of extent 1, at position `axis` of the result",
     _expand_dims,
     traits=Trait.SHAPE,
 )
@@ -244,9 +244,9 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "elements of x. The coordinate of an element along axis is the value of index, and its other "
-    "coordinates are the same as in the result. The element is undefined if the value of index is "
-    "out of range",
+    "elements of x. The coordinate of an element along `axis` is the value of `index`, and its "
+    "other coordinates are the same as in the result. The element is undefined if the value of "
+    "`index` is out of range",
     _gather,
     traits=Trait.BITWISE,
 )

@@ -128,8 +128,8 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read the elements that each warp copied to its own words of a slot. The result is a tile "
-    "in the layout of the pointers, or a scalar",
+    "read the elements that each warp copied to the words of a slot that belong to this warp. "
+    "The result is a tile in the layout of the pointers, or a scalar",
     _own_load,
     effects=Effect.READ,
     explicit_results=True,
@@ -190,9 +190,9 @@ class KeepOrder(Operation):
 @OPS.operation(
     "simt.wait",
     "wait until the groups of the tokens are complete. After the wait, the kernel may use the "
-    "tiles that were in flight, and may reuse the registers of the operands in held. A store from "
-    "a slot counts as complete when the slot has been read. If written is set, it counts as "
-    "complete only when it has written global memory",
+    "tiles that were in flight, and may reuse the registers of the operands in `held`. A store "
+    "from a slot counts as complete when the slot has been read. If `written` is set, the store "
+    "counts as complete only when it has written global memory",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",

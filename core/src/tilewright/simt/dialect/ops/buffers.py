@@ -110,7 +110,7 @@ class Slot(Operation):
 
 @OPS.operation(
     "simt.view",
-    "a slot in the same memory as the slot x, seen as a tile of another shape. The layout of the "
+    "a slot in the same memory as the slot x, but with another tile shape. The layout of the "
     "result addresses the same bytes as the layout of x",
     _view,
     explicit_results=True,

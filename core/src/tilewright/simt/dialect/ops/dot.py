@@ -125,7 +125,7 @@ class DotFragment(Step):
 
 @OPS.operation(
     "simt.dot_step",
-    "the sum of c_in and the product of two fragments, for one K step of a matmul",
+    "the sum of the operand `c_in` and the product of two fragments, for one K step of a matmul",
     _dot_step,
 )
 class DotStep(Step):

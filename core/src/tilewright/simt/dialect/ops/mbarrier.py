@@ -42,8 +42,8 @@ class OnBarrier(Operation):
 
 @OPS.operation(
     "simt.barriers",
-    "allocate and initialize mbarriers. A phase of an mbarrier completes when count arrivals have "
-    "happened and all bytes that the phase expects have been copied",
+    "allocate and initialize mbarriers. A phase of an mbarrier completes when `count` arrivals "
+    "have happened and all bytes that the phase expects have been copied",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -123,8 +123,8 @@ class Await(OnBarrier):
 
 @OPS.operation(
     "simt.publish",
-    "execute a proxy fence. The fence orders this thread's earlier accesses to shared memory "
-    "before accesses through the async proxy (TMA, wgmma) that follow the next barrier or arrival",
+    "execute a proxy fence. Accesses through the async proxy (TMA, wgmma) that follow the next "
+    "barrier or arrival are then ordered after this thread's earlier accesses to shared memory",
     nothing,
     effects=Effect.ORDER,
 )

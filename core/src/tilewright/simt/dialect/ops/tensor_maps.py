@@ -76,8 +76,8 @@ class Tensor(Operation):
 
 @OPS.operation(
     "simt.descriptors",
-    "reserve global memory for the device-side tensor maps of this program instance or partition. "
-    "Nothing else uses this memory until simt.free_descriptors frees it",
+    "reserve global memory for the device-side tensor maps of this program instance or "
+    "partition. Nothing else uses this memory until `simt.free_descriptors` frees it",
     _memory,
     effects=Effect.ORDER,
 )
@@ -87,9 +87,9 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at base in a slot, and copy it to the reserved "
-    "global memory. If the operation is executed again, it overwrites its earlier tensor map, so "
-    "no copy in flight may still use the earlier map",
+    "encode a device-side tensor map of the tensor at `base` in a slot, and copy it to the "
+    "reserved global memory. If the operation is executed again, it overwrites its earlier "
+    "tensor map, so no copy in flight may still use the earlier map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
