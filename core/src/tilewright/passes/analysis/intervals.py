@@ -9,8 +9,8 @@ holds.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from tilewright.ir.core import Operation, Region, Value
 from tilewright.ir.ops.arithmetic import (
@@ -27,7 +27,7 @@ from tilewright.ir.ops.control import For
 from tilewright.ir.ops.debug import Hint
 from tilewright.ir.ops.shape import Moved
 from tilewright.ir.types import FloatType, IntType, element_type
-from tilewright.passes.analysis.transfer_functions import Domain
+from tilewright.passes.analysis.transfer_functions import TRANSFER, Domain, Rule
 from tilewright.passes.rewriter import constant_of
 
 #: (minimum, maximum); None for other types
@@ -149,6 +149,25 @@ class _Intervals(Domain[Interval]):
 
     def hinted(self, operation: Hint, x: Interval) -> Interval:
         return x
+
+    def intersection(self, operation: Operation, a: Interval, b: Interval) -> Interval:
+        """Return the interval of the bits that two integers share."""
+        highest = [each[1] for each in (a, b) if each is not None and each[0] >= 0]
+        return (0, min(highest)) if highest else self.opaque(operation, ())
+
+    def shifted_right(self, operation: Operation, x: Interval, amount: Interval) -> Interval:
+        if x is None or amount is None or amount[0] != amount[1]:
+            return self.opaque(operation, ())
+        bits = getattr(element_type(operation.results[0].type), "bits", 0)
+        if not 0 <= amount[0] < bits:
+            return self.opaque(operation, ())
+        return x[0] >> amount[0], x[1] >> amount[0]
+
+    rules: ClassVar[Mapping[str, Rule]] = {
+        **TRANSFER,
+        "and": lambda domain, operation, facts: domain.intersection(operation, *facts),
+        "shr": lambda domain, operation, facts: domain.shifted_right(operation, *facts),
+    }
 
 
 _INTERVALS: Final = _Intervals()
