@@ -23,7 +23,7 @@ from tilewright.ir.ops import TABLE
 from tilewright.ir.ops.arithmetic import Addptr, Arange, Binary, Cast, Constant, Div
 from tilewright.ir.ops.control import For, Reduce, While, Yield
 from tilewright.ir.ops.debug import Hint
-from tilewright.ir.ops.memory import Load
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.ir.order import ANY
 from tilewright.ir.table import Effect
@@ -37,6 +37,8 @@ from tilewright.ir.types import (
     element_type,
 )
 from tilewright.passes.analysis.transfer_functions import MOVES
+from tilewright_cpu.codegen.analysis.gathers import gathered_tiles
+from tilewright_cpu.codegen.analysis.store_groups import store_groups
 
 
 def cost_of_one(operation: Operation) -> int:
@@ -101,7 +103,9 @@ class Kept:
 class Analysis:
     """Analysis of one function, as the module's text says."""
 
-    def __init__(self, function: Function, vector_bytes: int) -> None:
+    def __init__(
+        self, function: Function, vector_bytes: int, *, group_stores: bool = False
+    ) -> None:
         self.function, self.vector_bytes = function, vector_bytes
         self.start: dict[Operation, int] = {}
         self.end: dict[Operation, int] = {}
@@ -111,6 +115,8 @@ class Analysis:
         self.partial_sums: dict[Operation, dict[int, PartialSum]] = {}
         self.kept: dict[Value, Kept] = {}
         self.writes: set[Operation] = set()
+        #: stores that one loop nest writes, by each of them
+        self.groups: dict[Operation, tuple[Store, ...]] = {}
         self._synthetic: list[Operation] = []
         self._readers: dict[Value, Operation] = {}
         self._costs: dict[Value, int] = {}
@@ -118,8 +124,12 @@ class Analysis:
         self._cut: set[Value] = set()
         self._uniform: set[Value] = set()
         self._number(function.body, 0, ())
+        if group_stores:
+            for group in store_groups(function, is_lazy):
+                self.groups.update(dict.fromkeys(group, group))
         for operation in self.start:
             self._note_uniform(operation)
+        self._gathered = gathered_tiles(self.start, is_lazy)
         for operation in list(self.start):
             if isinstance(operation, For):
                 self._find_carried(operation)
@@ -434,6 +444,8 @@ class Analysis:
         """Note that ``reader`` evaluates its tile operands in a nest."""
         seen: set[tuple[Value, bool]] = set()
         stack = [(self._resolved(value), True) for value in self._evaluated(reader)]
+        # the stores of a group are written at the last of them
+        reader = self.groups.get(reader, (reader,))[-1]
         while stack:
             value, same = stack.pop()
             if (value, same) in seen:
@@ -449,7 +461,9 @@ class Analysis:
                 continue
             if self.is_kept_at_once(value):
                 continue
-            if self.cost(value) >= EXPENSIVE and self._own_cost(operation):
+            if value in self._gathered or (
+                self.cost(value) >= EXPENSIVE and self._own_cost(operation)
+            ):
                 earlier = self._readers.setdefault(value, reader)
                 if self.in_loop_of(value, reader) or not same:
                     self.kept[value] = Kept(at_once=True)

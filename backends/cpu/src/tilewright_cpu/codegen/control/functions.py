@@ -31,7 +31,9 @@ class Frame(NamedTuple):
 
 def begin_function(state: KernelState, writer: FunctionWriter, function: Function) -> Frame:
     """Analyse a function and open its first block."""
-    context = Context(state, writer, function, Analysis(function, state.hardware.vector_bytes))
+    grouped = not state.checks.accesses
+    analysis = Analysis(function, state.hardware.vector_bytes, group_stores=grouped)
+    context = Context(state, writer, function, analysis)
     entry, start = writer.current, writer.new_block("start")
     entry.terminator = f"  br label %{start.label}"
     writer.place(start)

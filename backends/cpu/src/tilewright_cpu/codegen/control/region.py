@@ -15,6 +15,7 @@ from tilewright_cpu.codegen.analysis.tiles import is_lazy
 from tilewright_cpu.codegen.context import Context
 from tilewright_cpu.codegen.loops.materialize import materialize
 from tilewright_cpu.codegen.ops.memory import before_write
+from tilewright_cpu.codegen.ops.store_group import lower_store_group
 from tilewright_cpu.codegen.sanitizer.bounds import stop_on_violation
 
 
@@ -93,6 +94,11 @@ def lower_region(
 
 def _lower(context: Context, operation: Operation) -> None:
     results, methods = operation.results, context.state.methods
+    group = context.analysis.groups.get(operation)
+    if group is not None:
+        if operation is group[-1]:
+            lower_store_group(context, group)
+        return
     if operation in context.analysis.writes:
         before_write(context, operation)
     if results and isinstance(results[0].type, TileType) and is_lazy(operation):

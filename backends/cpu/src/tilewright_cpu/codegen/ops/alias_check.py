@@ -13,9 +13,12 @@ import math
 from typing import Final, NamedTuple
 
 from tilewright.ir.core import Value
+from tilewright.ir.ops.arithmetic import Addptr
 from tilewright.ir.ops.memory import Load, Store
+from tilewright.ir.ops.shape import Splat
 from tilewright.ir.types import PointerType, TileType, Type, element_type
 from tilewright.llvm.emission.registers import storage_size
+from tilewright.passes.analysis.intervals import interval_of
 from tilewright_cpu.codegen.analysis.strides import stride_along
 from tilewright_cpu.codegen.analysis.tiles import is_tile
 from tilewright_cpu.codegen.context import (
@@ -35,15 +38,20 @@ from tilewright_cpu.codegen.loops.materialize import complete_partial, settle, w
 def is_comparable(context: Context, pointer: Value) -> bool:
     """Return whether a tile's range of addresses is found without looking at each.
 
-    They are sums of strides along all axes, or along all but one that is short.
+    They are sums of strides along all axes, or along all but one that is short; or offsets from one
+    address that have limits.
     """
     assert isinstance(pointer.type, TileType)
     listed = _listed(context, pointer)
+    if listed and _limits(context, pointer) is not None:
+        return True
     if len(listed) == 1:
         return pointer.type.shape[listed[0]] * _ROW <= pointer.type.numel
     return not listed
 
 
+#: Bytes between the limits of a tile's offsets, at most: what lies between may well be other tiles.
+_SPAN: Final = 1 << 20
 #: An axis whose addresses are compared one by one has to be this many times shorter than the tile.
 _ROW: Final = 16
 
@@ -54,6 +62,26 @@ def _listed(context: Context, pointer: Value) -> list[int]:
     return [
         axis for axis in range(pointer.type.rank) if stride_along(context, pointer, axis) is None
     ]
+
+
+def _limits(context: Context, pointer: Value) -> tuple[Value, int, int] | None:
+    """Find the scalar that all pointers of a tile are offset from, with the limits in bytes.
+
+    The tile lies from the first limit to before the second.
+    """
+    first, end = 0, _size(pointer)
+    while True:
+        operation = context.resolve(pointer).definition
+        if isinstance(operation, Splat):
+            return (operation.x, first, end) if end - first <= _SPAN else None
+        if not isinstance(operation, Addptr):
+            return None
+        interval = interval_of(operation.offset)
+        if interval is None:
+            return None
+        first += interval[0] * _size(pointer)
+        end += interval[1] * _size(pointer)
+        pointer = operation.pointer
 
 
 class _Extent(NamedTuple):
@@ -108,7 +136,7 @@ def copy_overlapping(context: Context, store: Store, lane: int, plans: list[Nest
         for plan in plans:
             load = plan.roots[0][0].definition
             assert isinstance(load, Load)
-            text = _meets(context, load.pointer, store.pointer)
+            text = may_meet(context, load.pointer, store.pointer)
             meets = text if meets == "false" else writer.emit(f"or i1 {meets}, {text}")
     apart, copying = writer.new_block("apart"), writer.new_block("overlapping")
     writer.branch_if(writer.emit(f"xor i1 {meets}, true"), apart, copying, likely=True)
@@ -158,6 +186,12 @@ def _strides(shape: tuple[int, ...], lane: int) -> tuple[int, ...]:
 def _extent(context: Context, pointer: Value) -> _Extent:
     writer, type_ = context.writer, pointer.type
     assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
+    limits = _limits(context, pointer) if _listed(context, pointer) else None
+    if limits is not None:
+        scalar, low, high = limits
+        base = writer.emit(f"ptrtoint ptr {context.scalar(scalar)} to i64")
+        first, end = (writer.emit(f"add i64 {base}, {number}") for number in (low, high))
+        return _Extent(base, ("0",) * type_.rank, first, end)
     zeros: Index = (ZERO,) * type_.rank
     base = writer.emit(f"ptrtoint ptr {evaluate(context, pointer, zeros)} to i64")
     steps: list[str] = []
@@ -209,8 +243,12 @@ def _range(context: Context, pointer: Value, axis: int, base: str) -> tuple[str,
     return first, last
 
 
-def _meets(context: Context, loaded: Value, stored: Value) -> str:
-    """An i1: whether a strip that is stored may lie where a later one is loaded from."""
+def may_meet(context: Context, loaded: Value, stored: Value) -> str:
+    """An i1: whether a strip that is stored may lie where a later one is loaded from.
+
+    Where ``loaded`` is what an earlier store writes: whether its later strips may write over the
+    other's.
+    """
     writer = context.writer
     row = _row_step(context, loaded), _row_step(context, stored)
     if row[0] and row[0] == row[1]:

@@ -9,6 +9,7 @@ the kernel runs (:mod:`.alias_check`). Otherwise the load is put into a buffer f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from tilewright.ir.core import Operation, Value
@@ -58,8 +59,11 @@ from tilewright_cpu.codegen.sanitizer.bounds import checked_address, checked_str
 # ---- order
 
 
-def before_write(context: Context, operation: Operation) -> None:
-    """Put loads into memory that ``operation`` could write over before they are read."""
+def before_write(context: Context, operation: Operation, later: Sequence[Store] = ()) -> None:
+    """Put loads into memory that ``operation`` could write over before they are read.
+
+    ``later`` are the stores that follow at once.
+    """
     context.compared = []
     if not context.pending:
         return
@@ -70,18 +74,23 @@ def before_write(context: Context, operation: Operation) -> None:
             del context.pending[value]
         elif (
             last > end
+            or any(
+                context.analysis.reaches(operand, value)
+                for store in later
+                for operand in store.operands
+            )
             or not isinstance(operation, Store)
-            or not _reads_by_strips(context, operation, value)
+            or not reads_by_strips(context, operation, value)
         ):
             materialize(context, value)
-        elif not _is_in_place(context, operation, value):
+        elif not is_in_place(context, operation, value):
             if _is_comparable(context, operation, value):
                 context.compared.append(value)
             else:
                 materialize(context, value)
 
 
-def _reads_by_strips(context: Context, store: Store, load: Value) -> bool:
+def reads_by_strips(context: Context, store: Store, load: Value) -> bool:
     """Return whether the store's loop nest reads each element of ``load`` only for its own."""
     stack: list[tuple[Value, bool]] = [(operand, True) for operand in store.operands]
     seen: set[tuple[Value, bool]] = set()
@@ -101,7 +110,7 @@ def _reads_by_strips(context: Context, store: Store, load: Value) -> bool:
     return True
 
 
-def _is_in_place(context: Context, store: Store, load: Value) -> bool:
+def is_in_place(context: Context, store: Store, load: Value) -> bool:
     """Return whether a load and a store go through the same pointers, each to another element."""
     definition, other = load.definition, store.pointer
     assert isinstance(definition, Load)
@@ -148,58 +157,81 @@ def lower_store(context: Context, operation: Store) -> None:
 
 
 def _store(context: Context, operation: Store) -> None:
-    pointer, value, mask = operation.pointer, operation.value, operation.mask
-    if not is_tile(pointer):
-        _store_scalar(context, operation, pointer, value, mask)
+    if not is_tile(operation.pointer):
+        _store_scalar(context, operation, operation.pointer, operation.value, operation.mask)
         return
-    assert isinstance(pointer.type, TileType)
-    shape = pointer.type.shape
-    element = element_type(value.type)
-    size, stored = storage_size(element), storage_type(element)
-    axes = identity(len(shape))
-    roots = [(operand, axes) for operand in operation.operands]
     copies = plan_copies(context) if context.compared else []
-    plan = NestPlan(context, shape, roots, mask)
-    plan.accesses.append(operation)
-    stopping: list[PrefixBound] = [
-        bound for bound in plan.bounds if bound.leaf in plan.store_conditions
-    ]
+    plan, stopping = plan_stores(context, [operation])
+    if copies:
+        copy_overlapping(context, operation, plan.lane, copies)
+    write_stores(context, [operation], plan, stopping)
+    context.copies = {}
+
+
+def plan_stores(
+    context: Context, stores: Sequence[Store]
+) -> tuple[NestPlan, Sequence[PrefixBound]]:
+    """Plan the loop nest of stores of tiles of one shape with one mask, and find what ends it."""
+    first = stores[0].pointer.type
+    assert isinstance(first, TileType)
+    axes = identity(first.rank)
+    roots = [(operand, axes) for store in stores for operand in store.operands]
+    plan = NestPlan(context, first.shape, roots, stores[0].mask)
+    plan.accesses.extend(stores)
+    stopping = [bound for bound in plan.bounds if bound.leaf in plan.store_conditions]
     complete_partial(
         plan, frozenset() if plan.fresh else frozenset(bound.leaf for bound in stopping)
     )
+    return plan, stopping
+
+
+def write_stores(
+    context: Context, stores: Sequence[Store], plan: NestPlan, stopping: Sequence[PrefixBound]
+) -> None:
+    """Write the loop nest that :func:`plan_stores` planned."""
     writer = context.writer
 
-    def store(index: Index) -> None:
-        lane = lane_axis(index)
-        width = index[lane].width if lane >= 0 else 0
-        guard = None if mask is None else as_vector(context, mask, index, width)
-        if guard is not None and all_true(guard):
-            guard = None
-        text = as_vector(context, value, index, width)
-        if element is I1:
-            text = writer.emit(
-                f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}"
-            )
-        address, consecutive = strip_address(context, pointer, index, lane, size)
-        address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
-        if not width:
-            if guard is not None:
-                address = writer.emit(
-                    f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}"
-                )
-            writer.store(stored, text, address, size)
-        elif not consecutive:
-            scatter(context, text, address, stored, width, size, guard or constant(I1, True, width))
-        elif guard is None:
-            writer.store(f"<{width} x {stored}>", text, address, size)
-        else:
-            masked_store(context, address, text, stored, width, size, guard)
+    def store_all(index: Index) -> None:
+        # a strip is read for all stores before the first writes it
+        for store in stores[1:]:
+            evaluate(context, store.value, index)
+        for store in stores:
+            if context.lines is not None:
+                writer.mark = context.lines.mark(store.location)
+            _store_at(context, store, index)
 
-    if copies:
-        copy_overlapping(context, operation, plan.lane, copies)
     with context.nest():
-        write_rows(plan, store, stores_only=True, bounded_by=stopping)
-    context.copies = {}
+        write_rows(plan, store_all, stores_only=True, bounded_by=stopping)
+
+
+def _store_at(context: Context, operation: Store, index: Index) -> None:
+    """Store a strip."""
+    writer = context.writer
+    pointer, value, mask = operation.pointer, operation.value, operation.mask
+    element = element_type(value.type)
+    size, stored = storage_size(element), storage_type(element)
+    lane = lane_axis(index)
+    width = index[lane].width if lane >= 0 else 0
+    guard = None if mask is None else as_vector(context, mask, index, width)
+    if guard is not None and all_true(guard):
+        guard = None
+    text = as_vector(context, value, index, width)
+    if element is I1:
+        text = writer.emit(
+            f"zext {vector_type(I1, width)} {text} to {f'<{width} x i8>' if width else 'i8'}"
+        )
+    address, consecutive = strip_address(context, pointer, index, lane, size)
+    address, guard = checked_strip(context, operation, index, size, address, consecutive, guard)
+    if not width:
+        if guard is not None:
+            address = writer.emit(f"select i1 {guard}, ptr {address}, ptr {context.dummy_store}")
+        writer.store(stored, text, address, size)
+    elif not consecutive:
+        scatter(context, text, address, stored, width, size, guard or constant(I1, True, width))
+    elif guard is None:
+        writer.store(f"<{width} x {stored}>", text, address, size)
+    else:
+        masked_store(context, address, text, stored, width, size, guard)
 
 
 def _store_scalar(
