@@ -93,17 +93,8 @@ def load_moment(codes_ptr, scales_ptr, table_ptr, is_inside, is_group):
 
 
 @tw.jit
-def store_moment(
-    moment,
-    codes_ptr,
-    scales_ptr,
-    table_ptr,
-    is_inside,
-    is_group,
-    SIGNED: tl.constexpr,
-    BY_CELLS: tl.constexpr,
-):
-    """Store the codes of moments, and the scale of each group: its largest magnitude."""
+def codes_of(moment, table_ptr, is_inside, SIGNED: tl.constexpr, BY_CELLS: tl.constexpr):
+    """Return the codes of moments, and the scale of each group: its largest magnitude."""
     if is_inside is not None:
         moment = tl.where(is_inside, moment, 0.0)
     scale = tl.max(tl.abs(moment), axis=1)
@@ -113,8 +104,7 @@ def store_moment(
         codes = code_by_cells(moment * inverse[:, None], cells_ptr, SIGNED)
     else:
         codes = code_of(moment * inverse[:, None], table_ptr, SIGNED)
-    tl.store(codes_ptr, codes, mask=is_inside)
-    tl.store(scales_ptr, scale, mask=is_group)
+    return codes.to(tl.uint8), scale
 
 
 @tw.jit
@@ -140,11 +130,14 @@ def update_groups(
         load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
         settings,
     )
+    first_codes, first_scale = codes_of(first, signed_ptr, is_inside, True, BY_CELLS)
+    second_codes, second_scale = codes_of(second, unsigned_ptr, is_inside, False, BY_CELLS)
+    # one after the other: a CPU stores all three in one loop
     tl.store(parameter_ptr, parameter, mask=is_inside)
-    store_moment(first, first_ptr, first_scale_ptr, signed_ptr, is_inside, is_group, True, BY_CELLS)
-    store_moment(
-        second, second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group, False, BY_CELLS
-    )
+    tl.store(first_ptr, first_codes, mask=is_inside)
+    tl.store(second_ptr, second_codes, mask=is_inside)
+    tl.store(first_scale_ptr, first_scale, mask=is_group)
+    tl.store(second_scale_ptr, second_scale, mask=is_group)
 
 
 @tw.jit
