@@ -35,7 +35,7 @@ _HARMLESS: Final = Effect.NONE | Effect.READ | Effect.REGION
 #: Iterations that are taken together at most.
 _MAX_ITERATIONS: Final = 16
 #: Numbers that are noted of an iteration.
-_FIELDS: Final = 8
+_FIELDS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,14 @@ class BatchedAccumulation:
 
     Attributes:
         last: an i1: the loop ends after the iteration at hand.
-        stays: an i1: operand A of this iteration stays in memory while the loop runs.
+        stays, b_stays: i1s: operand A, or B, of this iteration stays in memory while the loop runs.
         room: returns the address of so many bytes, aligned to 64, that nothing else uses before the
             loop ends.
     """
 
     last: str
     stays: str
+    b_stays: str
     room: Callable[[int], str]
 
 
@@ -144,7 +145,8 @@ class QueuedIterations:
             w.load(type_, w.gep("i64", entry, position), 8) if isinstance(value, str) else value
             for position, (type_, value) in enumerate(_fields(self.a, self.b, self.steps))
         ]
-        a_pointer, row_stride, k_stride, infinite_a, b_pointer, k_groups, infinite_b, steps = values
+        a_pointer, row_stride, k_stride, infinite_a, *of_b, steps = values
+        b_pointer, b_stride, k_groups, infinite_b = of_b
         a = replace(
             self.a,
             pointer=str(a_pointer),
@@ -154,7 +156,13 @@ class QueuedIterations:
         )
         return (
             a,
-            replace(self.b, pointer=str(b_pointer), k_groups=k_groups, infinite=infinite_b),
+            replace(
+                self.b,
+                pointer=str(b_pointer),
+                row_stride=b_stride,
+                k_groups=k_groups,
+                infinite=infinite_b,
+            ),
             steps,
         )
 
@@ -162,7 +170,8 @@ class QueuedIterations:
 def _fields(a: KGroupsA, b: KGroupsB, steps: Extent) -> tuple[tuple[str, Extent], ...]:
     """(LLVM type, value) of each field of an iteration; numbers known now are ints."""
     of_a = ("ptr", a.pointer), ("i64", a.row_stride), ("i64", a.k_stride), ("i64", a.infinite)
-    return *of_a, ("ptr", b.pointer), ("i64", b.k_groups), ("i64", b.infinite), ("i64", steps)
+    of_b = ("ptr", b.pointer), ("i64", b.row_stride), ("i64", b.k_groups), ("i64", b.infinite)
+    return *of_a, *of_b, ("i64", steps)
 
 
 def batch_depth(steps: int, panel_k_groups: int, bytes_each: int, max_bytes: int) -> int:

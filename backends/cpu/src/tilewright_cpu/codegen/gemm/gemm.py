@@ -297,11 +297,18 @@ def _loop_accumulator(gemm: Gemm, tallest: int) -> Accumulator:
 def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> IterationQueue | None:
     """The queue of a loop's iterations; None where they are not batched."""
     a, scheme, hardware = gemm.a, gemm.scheme, gemm.hardware
-    if gemm.batching is None or _reads_in_place(gemm, -(-a.rows // block.rows)):
+    if gemm.batching is None:
         return None
+    batching, in_place = gemm.batching, _reads_in_place(gemm, -(-a.rows // block.rows))
+    if in_place:
+        if batching.b_stays == "false":
+            return None
+        batching = _waiting_for_b(gemm.w, batching, "true")
+    elif _may_be_near(gemm, panels):
+        batching = _waiting_for_b(gemm.w, batching, _is_near_now(gemm))
     k_groups = -(-a.columns // scheme.group)
     columns, rows = (
-        packed_columns(panels),
+        0 if in_place else packed_columns(panels),
         0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows,
     )
     panel_bytes = hardware.tiled_panel_bytes if scheme.tiled else hardware.panel_bytes
@@ -312,7 +319,16 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
         (rows + columns) * k_groups * scheme.packed_bytes,
         hardware.packed_bytes,
     )
-    return IterationQueue(gemm.w, gemm.batching, depth) if depth > 1 else None
+    return IterationQueue(gemm.w, batching, depth) if depth > 1 else None
+
+
+def _waiting_for_b(
+    w: FunctionWriter, batching: BatchedAccumulation, in_place: str
+) -> BatchedAccumulation:
+    """The conditions of batching where B is read in place if an i1 holds."""
+    copied = w.emit(f"and i1 {in_place}, {w.emit(f'xor i1 {batching.b_stays}, true')}")
+    stays = w.emit(f"and i1 {batching.stays}, {w.emit(f'xor i1 {copied}, true')}")
+    return replace(batching, stays=stays)
 
 
 def _write_columns(gemm: Gemm) -> None:
@@ -456,10 +472,37 @@ def _is_near(hardware: Hardware, b: Matrix) -> bool:
     return isinstance(stride, int) and stride * byte_size(b.element) <= hardware.far_bytes
 
 
+def _may_be_near(gemm: Gemm, panels: tuple[Panel, ...]) -> bool:
+    """Return whether B is read in place where its rows turn out to lie close together.
+
+    All panels are of one shape without padding, so that only the distances between rows and between
+    columns differ from those of packed panels. Where A too is read across its rows, the two would
+    drive each other out of the same sets of the caches.
+    """
+    scheme, b = gemm.scheme, gemm.b
+    return (
+        gemm.a.column_stride == 1
+        and _readable_in_place(scheme, b)
+        and storage_type(b.element) == scheme.element
+        and isinstance(b.row_stride, str)
+        and len(panels) == 1
+        and panels[0].valid == panels[0].widths[-1]
+    )
+
+
+def _is_near_now(gemm: Gemm) -> str:
+    """An i1: rows of B lie so close together that reading them again takes no longer than packed.
+
+    A way of the L1 cache holds two of them.
+    """
+    most = 2 * gemm.hardware.far_bytes // byte_size(gemm.b.element)
+    return gemm.w.emit(f"icmp ule i64 {gemm.b.row_stride}, {most}")
+
+
 def _operand_b(
     gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate
 ) -> KGroupsB:
-    """B in place, or packed: before the launch, or here."""
+    """B in place, or packed."""
     w, hardware, scheme, b = gemm.w, gemm.hardware, gemm.scheme, gemm.b
     if _reads_in_place(gemm, row_blocks):
 
@@ -474,8 +517,33 @@ def _operand_b(
             byte_size(b.element),
             storage_type(b.element),
             None if same else convert,
+            k_groups=1,
         )
-    packer = Packer(w, scheme, b, False, hardware)
+    if _may_be_near(gemm, panels):
+        return _near_or_packed(gemm, panels, allocate)
+    return _packed_b(gemm, panels, allocate)
+
+
+def _near_or_packed(gemm: Gemm, panels: tuple[Panel, ...], allocate: Allocate) -> KGroupsB:
+    """B in place where its rows lie close together, else packed."""
+    w, b, size = gemm.w, gemm.b, byte_size(gemm.b.element)
+    before, far, join = w.current, w.new_block("far"), w.new_block("join")
+    w.branch_if(_is_near_now(gemm), join, far)
+    w.place(far)
+    packed = _packed_b(gemm, panels, allocate)
+    after = w.current
+    w.branch(join)
+    w.place(join)
+    pointer = w.phi("ptr", ((b.pointer, before), (packed.pointer, after)))
+    stride = w.phi("i64", ((str(b.row_stride), before), (str(panels[0].columns), after)))
+    k_groups = w.phi("i64", (("1", before), (str(packed.k_groups), after)))
+    return KGroupsB(pointer, False, stride, size, storage_type(b.element), k_groups=k_groups)
+
+
+def _packed_b(gemm: Gemm, panels: tuple[Panel, ...], allocate: Allocate) -> KGroupsB:
+    """B packed: before the launch, or here."""
+    w, scheme, b = gemm.w, gemm.scheme, gemm.b
+    packer = Packer(w, scheme, b, False, gemm.hardware)
 
     def pack() -> tuple[str, Extent]:
         return _packed(

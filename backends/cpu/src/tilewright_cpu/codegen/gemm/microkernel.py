@@ -136,7 +136,8 @@ def _add_up(
             scheme.k_group,
         )
     else:
-        b_column, b_stride, b_element = w.gep(b.stored, b.pointer, column), b.row_stride, b.stored
+        b_column = w.gep(b.stored, b.pointer, scaled(w, column, b.k_groups))
+        b_stride, b_element = b.row_stride, b.stored
     starts = [sum(widths[:v]) for v in range(len(widths))]
 
     def step(a_rows: Sequence[str], b_row: str, accumulators: Sequence[str]) -> list[str]:

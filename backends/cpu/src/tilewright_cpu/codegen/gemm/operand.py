@@ -31,8 +31,9 @@ class KGroupsB:
     """Operand B by K-groups.
 
     Packed: panels as :mod:`.pack` lays them out, each of ``k_groups`` along K. Else K-group (k, n)
-    lies at ``pointer`` + k * row_stride + n, in ``stored`` elements that ``convert`` makes
-    K-groups. ``infinite``: see :class:`KGroupsA`.
+    of a panel that begins at column c lies at ``pointer`` + k * row_stride + c * k_groups + n - c,
+    in ``stored`` elements that ``convert`` makes K-groups; in place, ``k_groups`` is 1.
+    ``infinite``: see :class:`KGroupsA`.
     """
 
     pointer: str

@@ -55,7 +55,7 @@ def lower_dot(context: Context, operation: Dot) -> None:
         assert carried is not None and carried.pointer == target.pointer
         loop = replace(loop, last=context.writer.is_last(context.loops[_loop_of(operation)]))
     in_loop = carried is not None and carried.pointer == target.pointer and place_a.stays != "false"
-    batching = _batching(context, operation, place_a.stays) if in_loop else None
+    batching = _batching(context, operation, place_a.stays, place_b.stays) if in_loop else None
     elements = element_type(a.type), element_type(b.type)
     pack_caches = (
         _pack_caches(context, operation, place_a.stays, place_b.stays)
@@ -128,7 +128,7 @@ def _loop_of(dot: Dot) -> Operation:
     return dot.parent.owner
 
 
-def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | None:
+def _batching(context: Context, dot: Dot, stays: str, b_stays: str) -> BatchedAccumulation | None:
     """Batching of a dot with the loop's other iterations; None where there is none."""
     analysis = context.analysis
     if not can_be_batched(analysis, dot):
@@ -136,7 +136,10 @@ def _batching(context: Context, dot: Dot, stays: str) -> BatchedAccumulation | N
     loop = _loop_of(dot)
     end = analysis.end[loop]
     return BatchedAccumulation(
-        context.writer.is_last(context.loops[loop]), stays, lambda size: context.lasting(size, end)
+        context.writer.is_last(context.loops[loop]),
+        stays,
+        b_stays,
+        lambda size: context.lasting(size, end),
     )
 
 
