@@ -50,37 +50,37 @@ SOURCES = (
     Example(
         "sources/backend_c",
         "This backend translates Tile IR to C. The page [Write a backend](../vendors/index.md) "
-        "describes it.",
+        "describes this backend.",
         ("backend_c",),
     ),
     Example(
         "sources/backend_opencl",
         "This backend translates Tile IR to OpenCL C. The page "
-        "[Write a backend](../vendors/index.md) describes it.",
+        "[Write a backend](../vendors/index.md) describes this backend.",
         ("backend_opencl",),
     ),
     Example(
         "sources/backend_lyra",
         "This backend uses the GPU toolkit. The page [A GPU backend](../vendors/gpu_backend.md) "
-        "describes it.",
+        "describes this backend.",
         ("backend_lyra",),
     ),
     Example(
         "sources/llama_block",
         "This program trains one block of a Llama model. The page "
-        "[Example programs](../kernels/programs.md) describes it.",
+        "[Example programs](../kernels/programs.md) describes this program.",
         ("llama_block.py",),
     ),
     Example(
         "sources/paged_server",
         "This program serves requests to a language model with a paged key-value cache. The page "
-        "[Example programs](../kernels/programs.md) describes it.",
+        "[Example programs](../kernels/programs.md) describes this program.",
         ("paged_server.py", "tiny_llama"),
     ),
     Example(
         "sources/train_transformer",
         "This program trains a transformer that consists of four kernels, with PyTorch or JAX. The "
-        "page [Gradients](../tutorials/gradients.md) describes it.",
+        "page [Gradients](../tutorials/gradients.md) describes this program.",
         ("train_transformer.py", "transformer"),
     ),
 )
