@@ -21,11 +21,11 @@ _FINE = ("passed", "not-supported")
 INTRODUCTION = """## Conformance of backends
 
 The [conformance suite](vendors/conformance.md) compares the results of kernels with references in
-float64 or with exact results. Each cell of the table shows how many test cases of a profile passed,
-and how many ran. A case does not run if it needs a capability that the backend does not declare.
-The mark `*` means that the backend's report claims the profile: all mandatory cases of the profile
-passed in a complete run, and all packages were installed from wheels whose hashes the report
-contains. A `quick` run contains only a part of the cases, and its report claims no profile.
+float64 or with exact results. Each cell of the following table shows how many test cases of a
+profile passed, and how many ran. A case does not run if it needs a capability that the backend does
+not declare. The mark `*` means that the backend's report claims the profile: all mandatory cases of
+the profile passed in a complete run, and all packages were installed from wheels whose hashes the
+report contains. A `quick` run contains only a part of the cases, and its report claims no profile.
 
 """
 

@@ -22,15 +22,15 @@ INTRODUCTION = """# Results
 
 This page compares the times of operations of the [kernel library](kernels/index.md) with the times
 of the same operations in other libraries. The scripts in `benchmarks/kernels` of the repository
-measured these times. On GPUs, they are device times. The L2 cache was overwritten before each call,
-and the libraries were measured in turn. The column "of the roof" shows the time that the GPU would
-need at the peak rates of its data sheet, as a percentage of the measured time. Each column after it
-shows ratios for one library: the library's time divided by Tilewright's time. If a ratio is above
-1, Tilewright is faster. The result of each case was compared with the result of a formula in
-float64, and with the results of 20 further launches of the same kernel. The column `deterministic`
-shows ratios for Tilewright's own backward pass of attention with `deterministic=True`. The decoding
-kernels of vLLM and SGLang divide the keys into as many parts as the servers of these packages
-would.
+measured these times. On GPUs, the times are device times. The L2 cache was overwritten before each
+call, and the libraries were measured in alternation. The column "of the roof" shows the time that
+the GPU would need at the peak rates of its data sheet, as a percentage of the measured time. Each
+column after the column "of the roof" shows ratios for one library: the library's time divided by
+Tilewright's time. If a ratio is above 1, Tilewright is faster. The result of each case was compared
+with the result of a formula in float64, and with the results of 20 further launches of the same
+kernel. The column `deterministic` shows ratios for Tilewright's own backward pass of attention with
+`deterministic=True`. The decoding kernels of vLLM and SGLang divide the keys into as many parts as
+the servers of these packages would.
 
 """
 
@@ -114,7 +114,8 @@ def files() -> dict[str, str]:
         facts = json.loads(path.read_text())
         for family, rows in families(path):
             text += f"## {TITLES[family]}: {facts['machine']}\n\n"
-            text += f"These times were measured on {facts['date']} with PyTorch {facts['torch']}."
+            text += f"The times in this section were measured on {facts['date']}"
+            text += f" with PyTorch {facts['torch']}."
             ratios = ratios_of(rows)
             if ratios:
                 mean = math.exp(statistics.fmean(map(math.log, ratios.values())))
@@ -122,8 +123,8 @@ def files() -> dict[str, str]:
                 title = f"The fastest other library's time divided by ours, {len(ratios)} cases"
                 found[name] = str(ratio_chart(ratios, title))
                 text += (
-                    " For each case, the chart shows the ratio for the fastest other library. The"
-                    f" geometric mean of these ratios is {mean:.2f}.\n\n"
+                    " For each case, the chart shows the time of the fastest other library divided"
+                    f" by Tilewright's time. The geometric mean of these ratios is {mean:.2f}.\n\n"
                 )
                 text += f"![{title}]({name})"
             text += f"\n\n{tables(rows, facts['machine'])}\n"

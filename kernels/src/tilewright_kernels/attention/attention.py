@@ -53,7 +53,7 @@ def attention(
         result is 0, and its logarithm is -inf.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
 
     The backward pass has handwritten kernels. With ``deterministic``, none of them uses atomic
     additions. The gradients of ``bias``, ``alibi_slopes`` and ``sinks`` are sums in float32, and

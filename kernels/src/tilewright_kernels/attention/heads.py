@@ -85,7 +85,7 @@ def checked(name: str, q: Any, k: Any, v: Any, scale: float, rank: int) -> None:
     """Check what attention is given.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
     """
     if not len(q.shape) == len(k.shape) == len(v.shape) == rank:
         raise ValueError(f"{name}: q, k and v have {rank} axes")

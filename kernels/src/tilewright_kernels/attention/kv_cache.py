@@ -227,7 +227,7 @@ def attention_with_kv_cache(
         float32 array of shape (batch, heads, rows).
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
 
     Sources: Kwon et al., "PagedAttention", 2023; Dao et al., "Flash-Decoding", 2023.
     """
@@ -273,7 +273,7 @@ def mla_decode(
         float32 array of shape (batch, heads, rows).
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
 
     Source: DeepSeek-AI, "DeepSeek-V2", 2024.
     """

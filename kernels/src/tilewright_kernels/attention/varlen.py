@@ -41,7 +41,7 @@ def attention_varlen(
         of shape (heads, rows).
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the scale is not positive.
+        ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
     """
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     checked("attention_varlen", q, k, v, scale, 3)

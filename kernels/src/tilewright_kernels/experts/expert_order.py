@@ -169,9 +169,8 @@ def expert_order(experts: Any, n_experts: int) -> ExpertOrder:
         n_experts: number of experts, at most 4096.
 
     Returns:
-        The :class:`ExpertOrder` of the assignments, whose three arrays are of int32: the order, its
-        inverse, and the first row of each expert. The sort is stable, so the result is the same in
-        each run.
+        The :class:`ExpertOrder` of the assignments, whose arrays ``order``, ``slots`` and
+        ``starts`` are of int32. The sort is stable, so the result is the same in each run.
 
     Raises:
         ValueError: there are no experts, or more than 4096.

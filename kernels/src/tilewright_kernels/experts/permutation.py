@@ -266,8 +266,8 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
 
     Returns:
         An array of shape (tokens * k, columns). The rows of expert e begin with row
-        ``order.starts[e]`` and end before row ``order.starts[e + 1]``. The gradient of a token is
-        the sum of the gradients of its rows, which are added in a fixed order.
+        ``order.starts[e]`` and end before row ``order.starts[e + 1]``. The gradient of a row of
+        ``x`` is the sum of the gradients of its k copies, which are added in a fixed order.
 
     Raises:
         ValueError: ``order`` was made for a different number of tokens.

@@ -68,8 +68,9 @@ def apply_to(
         modules that this argument changed.
 
     Raises:
-        ValueError: the model has no module of a supported model, or ``linear_cross_entropy`` is set
-            although the model adds a bias to its logits or applies a soft cap to them.
+        ValueError: the model contains no module that the function can change, or
+            ``linear_cross_entropy`` is set although the model adds a bias to its logits or applies
+            a soft cap to them.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)
     if linear_cross_entropy:

@@ -188,8 +188,8 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
         y = step.run()
 
     ``tk.plan`` calls the function once, without gradients. The results and the scratch memory of
-    this call stay allocated. ``step.run()`` therefore allocates nothing and can be captured in a
-    CUDA graph.
+    this call stay allocated. The method ``run`` of the plan therefore allocates nothing and can be
+    captured in a CUDA graph.
 
     Args:
         function: a function of the library, such as :func:`tilewright_kernels.rms_norm`.

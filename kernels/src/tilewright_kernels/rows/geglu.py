@@ -60,7 +60,7 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def geglu(gate: Any, up: Any, *, approximate: str = "tanh", out: Any = None) -> Any:
-    """Multiply ``up`` by the Gaussian error linear unit (GELU) of the gate.
+    """Multiply ``up`` by the Gaussian error linear unit (GELU) of ``gate``.
 
     Args:
         gate: of any shape, of float16, bfloat16 or float32. Only the elements of a row must be

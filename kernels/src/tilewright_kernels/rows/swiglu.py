@@ -46,7 +46,7 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
-    """Multiply ``up`` by the sigmoid linear unit (SiLU) of the gate.
+    """Multiply ``up`` by the sigmoid linear unit (SiLU) of ``gate``.
 
     Args:
         gate: of any shape, of float16, bfloat16 or float32. Only the elements of a row must be

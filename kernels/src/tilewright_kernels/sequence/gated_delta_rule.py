@@ -224,7 +224,7 @@ def gated_delta_rule(
     """Compute the gated delta rule: states decay, and each step replaces the value at its key.
 
     For each step t, ``S = exp(g[t]) S[t - 1]`` and ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``.
-    Row t of the result is ``scale S[t]' q[t]``.
+    Row t of the result is ``scale S[t]' q[t]``. The sign ``'`` means the transpose.
 
     Args:
         q, k: queries and keys, of shape (batch, length, key_heads, key_dim), of float16, bfloat16

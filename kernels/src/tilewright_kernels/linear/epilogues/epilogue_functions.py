@@ -44,12 +44,12 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
 
 @functools.cache
 def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> Epilogue:
-    """Return the epilogue that applies rotary embedding to the heads in the first columns.
+    """Return the epilogue that applies rotary embedding to the first ``columns`` columns.
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
-    and shape (M,). The columns after these heads do not change. If the matmul is a projection to
-    queries, keys and values, for example, these columns are the values.
+    and shape (M,). The columns after the first ``columns`` do not change. If the matmul is a
+    projection to queries, keys and values, for example, these remaining columns are the values.
 
     Args:
         width: the number of columns of a head: a power of two up to 256.

@@ -191,7 +191,8 @@ def matmul_quantized(
         smallest or the largest number of the type. There is no gradient.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the type or block is not supported.
+        ValueError: the shapes of the arguments do not match, or ``dtype`` or ``block`` is not
+            supported.
     """
     check_shapes(a, b, bias, None)
     if b.ndim != 2:
