@@ -66,8 +66,8 @@ def _meaning(name: Name) -> str:
 
 
 _SINCE = (
-    'The column "since" states the version of Triton that introduced a name. It contains the word '
-    '"tilewright" if Triton does not have the name.'
+    'The column "since" states the version of Triton that introduced a name. For a '
+    'name that Triton does not have, this column contains the word "tilewright".'
 )
 
 
@@ -143,13 +143,14 @@ The table states the maximum error of each function in units in the last place (
 value. If a cell contains two numbers, such as "3 / 1", the first is the bound for fp32, and the
 second is the bound for fp64. The table has three columns of bounds:
 
-- *Strict* is the bound for the implementation that all backends share. Its results are the same on
-  every backend.
+- *Strict* is the bound for the implementation that all backends share. The results of this
+  implementation are the same on every backend.
 - *Relaxed* is the bound for functions that a backend computes with the faster instructions of its
   hardware. A backend uses these instructions only if the launch option `math` allows it.
 - *Checked* is the maximum difference from the value that NumPy computes: on every backend, the
-  tests and the command `tilewright surface` fail if the difference is larger. Both run with the
-  backend's default for the option `math`. The difference includes the error of NumPy's value.
+  tests and the command `tilewright surface` fail if the difference is larger. The tests and the
+  command run with the backend's default for the launch option `math`. The difference includes the
+  error of NumPy's value.
 
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
 arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another
@@ -493,7 +494,8 @@ _NOTES: dict[str, str] = {
 _EXTRA = """The functions on this page are for the hardware of one vendor. The module
 `tl.extra.cuda` belongs to the NVIDIA backend, and `tl.extra.hip` to the AMD backend. You can import
 a module if its backend is installed, even if another backend compiles the kernel. If a function
-uses the assembly language of one vendor, it is an error to compile it for another vendor."""
+uses the assembly language of one vendor, it is an error to compile it for a target of another
+vendor."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {

@@ -79,7 +79,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
 
 @device_function
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four random words for each counter with Philox-4x (Salmon and others, SC 2011).
+    """Generate four random words for each counter by the Philox-4x method (Salmon et al., SC 2011).
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.

@@ -50,7 +50,7 @@ class Benchmark:
 
 
 class Mark:
-    """A function with its benchmarks, as :func:`perf_report` returns it.
+    """A function that :func:`perf_report` decorated, and the benchmarks to run it for.
 
     The method ``run`` calls the function for each point of each benchmark. The function must return
     a number, or a tuple (number, lower bound, upper bound).

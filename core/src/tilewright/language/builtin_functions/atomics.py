@@ -146,7 +146,8 @@ _DETAILS = """
             system).
 
     Returns:
-        The values that were in memory before: a tensor of the pointers' shape and element type.
+        The values that were in memory before the operation: a tensor with the shape of the pointers
+        and the element type of the memory.
 
     Raises:
         ValueError: the pointer is constant, the element type has no such atomic, or shapes do not
@@ -182,7 +183,7 @@ def atomic_max(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Replace a value in memory by its maximum with another value, atomically.
+    """Replace a value in memory by the maximum of this value and another value, atomically.
 
     The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
 
@@ -201,7 +202,7 @@ def atomic_min(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Replace a value in memory by its minimum with another value, atomically.
+    """Replace a value in memory by the minimum of this value and another value, atomically.
 
     The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
 
@@ -220,7 +221,7 @@ def atomic_and(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Replace a value in memory by its bitwise and with another value, atomically.
+    """Replace a value in memory by the bitwise AND of this value and another value, atomically.
 
     The values are integers of 32 or 64 bits.
 
@@ -239,7 +240,7 @@ def atomic_or(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Replace a value in memory by its bitwise or with another value, atomically.
+    """Replace a value in memory by the bitwise OR of this value and another value, atomically.
 
     The values are integers of 32 or 64 bits.
 
@@ -258,7 +259,7 @@ def atomic_xor(
     scope: Any = None,
     _semantic: Any = None,
 ) -> tensor:
-    """Replace a value in memory by its bitwise exclusive or with another value, atomically.
+    """Replace a value in memory by the bitwise XOR of this value and another value, atomically.
 
     The values are integers of 32 or 64 bits.
 
@@ -298,7 +299,7 @@ def atomic_cas(
     """Compare a value in memory with ``cmp``, and replace it by ``val`` if they are equal,
     atomically.
 
-    The function compares the bits of the two values. Elements have 16, 32 or 64 bits.
+    The function compares the bits of the two values, which have 16, 32 or 64 bits.
 
     Args:
         pointer: a pointer or a tensor of pointers.
@@ -310,7 +311,8 @@ def atomic_cas(
             system).
 
     Returns:
-        The values that were in memory before: a tensor of the pointers' shape and element type.
+        The values that were in memory before the operation: a tensor with the shape of the pointers
+        and the element type of the memory.
 
     Raises:
         ValueError: the pointer points to constants, elements have another width, or shapes do not
@@ -341,8 +343,8 @@ def atomic_load(
 ) -> tensor:
     """Read values from memory that other program instances may write at the same time.
 
-    The function reads each element atomically, and orders the read and later accesses as ``sem``
-    states. The compiler never merges, moves or removes the read.
+    The function reads each element atomically. The argument ``sem`` states whether later memory
+    accesses are ordered after the read. The compiler never merges, moves or removes the read.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
@@ -385,8 +387,8 @@ def atomic_store(
 ) -> None:
     """Write values to memory that other program instances may access at the same time.
 
-    The function writes each element atomically, and orders earlier accesses and the write as
-    ``sem`` states.
+    The function writes each element atomically. The argument ``sem`` states whether earlier memory
+    accesses are ordered before the write.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to

@@ -170,8 +170,8 @@ def cast(
     finite number of the type. If a float is out of the range of an integer type, the result is the
     nearest integer of the type. A conversion to an 8-bit integer first converts the float to a
     16-bit integer with this rule, and then keeps the low byte. A NaN becomes the integer 0. There
-    is one exception: in conversions from fp64 and in conversions to 64-bit integers, only the top
-    bit of the result is set (for example, the result is ``-2**31`` as int32 and ``2**31`` as
+    is one exception: in conversions from fp64 and in conversions to 64-bit integers, a NaN becomes
+    an integer of which only the top bit is set (for example, ``-2**31`` as int32 and ``2**31`` as
     uint32). All of these results are the same on every backend.
 
     Args:

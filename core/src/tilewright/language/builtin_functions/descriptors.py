@@ -223,17 +223,17 @@ class tensor_descriptor_base(base_value):  # noqa: N801
 
     @builtin
     def atomic_and(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Combine the block at ``offsets`` by bitwise and with ``value``, atomically."""
+        """Combine the block at ``offsets`` with ``value`` by bitwise AND, atomically."""
         _reduce(_semantic, self, "and", offsets, value)
 
     @builtin
     def atomic_or(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Combine the block at ``offsets`` by bitwise or with ``value``, atomically."""
+        """Combine the block at ``offsets`` with ``value`` by bitwise OR, atomically."""
         _reduce(_semantic, self, "or", offsets, value)
 
     @builtin
     def atomic_xor(self, offsets: Any, value: Any, _semantic: Any = None) -> None:
-        """Combine the block at ``offsets`` by bitwise xor with ``value``, atomically."""
+        """Combine the block at ``offsets`` with ``value`` by bitwise XOR, atomically."""
         _reduce(_semantic, self, "xor", offsets, value)
 
     @builtin

@@ -12,7 +12,7 @@ from tilewright.language.value_types.values import constexpr
 
 @builtin
 def stop_gradient(x: Any, _semantic: Any = None) -> Any:
-    """Return the operand, which derivatives of the kernel treat as a constant.
+    """Return the operand; derivatives of the kernel treat the result as a constant.
 
     The function does not change the results of the kernel itself.
 

@@ -67,7 +67,7 @@ class range:  # noqa: N801
 
 
 class static_range:  # noqa: N801
-    """Unroll a loop at compile time; its variable is a constexpr in every copy of the body.
+    """Unroll a loop at compile time; the loop variable is a constexpr in every copy of the body.
 
     Args:
         arg1: the start, or the end if it is the only argument: a constexpr integer.

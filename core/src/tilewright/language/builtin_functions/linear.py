@@ -253,10 +253,11 @@ def dot_scaled(
 
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
-    multiplies each operand by its scales, and converts the products to bf16. If the other operand
-    is fp16 without scales, it converts the products to fp16 instead. If the operand itself is fp16
-    with scales, it converts the products to fp32. If a result is out of the range of the type that
-    it is converted to, the kernel computes the matmul again in several slower passes.
+    multiplies each operand by its scales, and converts the scaled elements to bf16. If the other
+    operand is fp16 without scales, the kernel converts the scaled elements to fp16 instead. If the
+    operand itself is fp16 with scales, the kernel converts its scaled elements to fp32. If a scaled
+    element is out of the range of the type that it is converted to, the kernel computes the matmul
+    again in several slower passes.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.

@@ -40,8 +40,8 @@ def reduce(
             is none.
 
     Returns:
-        A tensor without the axis, or a scalar if no axis is left. If ``input`` is a tuple, the
-        result is a tuple of such tensors.
+        A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
+        left. If ``input`` is a tuple, the result is a tuple of such tensors.
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``

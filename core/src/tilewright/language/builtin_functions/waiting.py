@@ -37,8 +37,8 @@ def atomic_poll(
             once. None sets no limit.
 
     Returns:
-        An ``int1`` tensor of the pointers' shape. An element is true if memory had the expected
-        value before the time limit.
+        An ``int1`` tensor of the pointers' shape. An element is true if its memory had the expected
+        value before the time ``timeout_ns`` was over.
 
     Raises:
         ValueError: ``sem`` has another value, the time limit is negative, or shapes do not match.

@@ -255,10 +255,10 @@ def aggregate(cls: type) -> type[aggregate_value]:
     those of the base classes come first.
 
     Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
-    :func:`aggregate_replace` to get a changed copy of an instance. There is one exception to this
-    rule: a method that is a plain Python function may assign to ``self.field``. In the function
-    that calls this method, all variables that hold the instance then have the new value, also after
-    branches and loops. Variables of other functions keep the old value.
+    :func:`aggregate_replace` to get a changed copy of an instance. Only a method that is a plain
+    Python function may assign to ``self.field`` outside of ``__init__``. In the function that calls
+    this method, all variables that hold the instance then have the new value, also after branches
+    and loops. Variables of other functions keep the old value.
 
     Args:
         cls: the class.

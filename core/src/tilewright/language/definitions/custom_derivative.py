@@ -58,14 +58,15 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
     ``tw.vjp`` derives, a call of the rule replaces the derivative of the function's body. The rule
     receives the arguments of the function, its results, and the cotangents of the float results. It
     returns a cotangent, or None, for each parameter that is not a constexpr. If the function
-    returns a tuple, each element of the tuple is a separate argument of the rule. A cotangent has
-    the same shape as the value that it belongs to, and its elements have at least 32 bits. If the
-    rule returns a number as a cotangent, all elements of the cotangent have this value.
+    returns a tuple, the rule receives each element of the tuple, and the cotangent of each float
+    element, as a separate argument. A cotangent has the same shape as the value that it belongs to,
+    and its elements have at least 32 bits. If the rule returns a number as a cotangent, all
+    elements of the cotangent have this value.
 
-    The decorator ``.jvp`` sets the rule for forward mode, which kernels that ``tw.jvp`` derives
-    call. This rule receives the arguments of the function, its results, and the tangents of the
-    float arguments. It returns the tangents of the float results. For second derivatives, the
-    compiler differentiates the rules themselves.
+    The decorator ``.jvp`` sets the rule for forward mode. Kernels that ``tw.jvp`` derives call this
+    rule. It receives the arguments of the function, its results, and the tangents of the float
+    arguments. It returns the tangents of the float results. For second derivatives, the compiler
+    differentiates the rules themselves.
 
     The decorated function must not access memory.
 

@@ -124,8 +124,8 @@ def max(
 ):
     """Return the maximum along an axis. The maximum is NaN only if all elements are NaN.
 
-    If several elements are equal to the result, the returned position is that of the first of them.
-    The elements 0.0 and -0.0 are equal. If all elements are NaN, the returned position is that of
+    With ``return_indices=True``, the position is that of the first element that is equal to the
+    result. The elements 0.0 and -0.0 are equal. If all elements are NaN, the position is that of
     the first element.
 
     Args:
@@ -140,8 +140,8 @@ def max(
         A tensor of the maxima or, with ``return_indices=True``, a tuple of the maxima and their
         ``int32`` positions. Without ``return_indices``, maxima of integers narrower than 32 bits
         have type int32, and maxima of fp16 and bf16 elements have type fp32. With
-        ``return_indices=True``, maxima of bf16 elements have type fp32, and all other types are
-        kept.
+        ``return_indices=True``, maxima of bf16 elements have type fp32, and maxima of all other
+        elements have the type of the elements.
 
     Example:
         largest, where = tl.max(x, axis=0, return_indices=True)
@@ -163,8 +163,8 @@ def min(
 ):
     """Return the minimum along an axis. The minimum is NaN only if all elements are NaN.
 
-    If several elements are equal to the result, the returned position is that of the first of them.
-    The elements 0.0 and -0.0 are equal. If all elements are NaN, the returned position is that of
+    With ``return_indices=True``, the position is that of the first element that is equal to the
+    result. The elements 0.0 and -0.0 are equal. If all elements are NaN, the position is that of
     the first element.
 
     Args:
@@ -203,7 +203,7 @@ def argmax(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis.
+        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis ``axis``.
 
     Example:
         best = tl.argmax(x, axis=0)
@@ -232,7 +232,7 @@ def argmin(input, axis, tie_break_left: core.constexpr = True, keep_dims: core.c
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis.
+        An ``int32`` tensor of positions. It has the shape of ``input`` without the axis ``axis``.
 
     Example:
         best = tl.argmin(x, axis=0)

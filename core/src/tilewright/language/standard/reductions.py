@@ -44,7 +44,8 @@ def sum(
         order: ``"any"``, ``"tree"`` or ``"sequential"``, as for :func:`reduce`.
 
     Returns:
-        A tensor without the axis (a scalar if no axis is left).
+        A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
+        left.
 
     Example:
         total = tl.sum(x, axis=0)
@@ -56,7 +57,7 @@ def sum(
 
 @device_function
 def xor_sum(input, axis=None, keep_dims=False):
-    """Combine the elements along an axis by bitwise exclusive or.
+    """Combine the elements along an axis by bitwise XOR.
 
     Args:
         input: an integer tensor.
@@ -64,7 +65,8 @@ def xor_sum(input, axis=None, keep_dims=False):
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        A tensor without the axis (a scalar if no axis is left).
+        A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
+        left.
 
     Raises:
         CompileTimeAssertionFailure: the elements of ``input`` are not integers.
@@ -78,7 +80,7 @@ def xor_sum(input, axis=None, keep_dims=False):
 
 @device_function
 def reduce_or(input, axis, keep_dims=False):
-    """Combine the elements along an axis by bitwise or.
+    """Combine the elements along an axis by bitwise OR.
 
     Args:
         input: an integer tensor.
@@ -86,7 +88,8 @@ def reduce_or(input, axis, keep_dims=False):
         keep_dims: whether to keep the axis, with extent 1.
 
     Returns:
-        A tensor without the axis (a scalar if no axis is left).
+        A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
+        left.
 
     Raises:
         CompileTimeAssertionFailure: the elements of ``input`` are not integers.

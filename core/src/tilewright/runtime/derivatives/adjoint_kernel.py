@@ -223,11 +223,10 @@ def vjp(
     index, program instances add to the gradient atomically, so its last bits may differ from run to
     run. The method ``adjoint.plan`` returns the kernels of a launch, and the reasons for them.
 
-    If a loop does more than add to its loop-carried floats, the adjoint needs memory, called a
-    tape, for the values of these floats in each iteration of each program instance. To find the
-    size of the tape, the launch first counts the iterations. If their number depends only on scalar
-    arguments, the launch counts them on the host. Otherwise, it runs another kernel that counts
-    them.
+    Unless a loop only adds to its loop-carried floats, the adjoint needs memory, called a tape, for
+    the values of these floats in each iteration of each program instance. To find the size of the
+    tape, the launch first counts the iterations. If their number depends only on scalar arguments,
+    the launch counts them on the host. Otherwise, it runs another kernel that counts them.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.

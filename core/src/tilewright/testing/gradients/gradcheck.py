@@ -36,8 +36,9 @@ def gradcheck(
 
     The function compares forward mode with central differences of the kernel, and reverse mode with
     forward mode, along random directions of each input. If two results differ, the function
-    searches by bisection for the elements that cause the difference. At a kink of the kernel's
-    function, it accepts any derivative between the derivatives on the two sides of the kink.
+    searches by bisection for the elements that cause the difference. At a kink of what the kernel
+    computes, such as that of ReLU at 0, ``gradcheck`` accepts any derivative between the
+    derivatives on the two sides of the kink.
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the

@@ -48,7 +48,7 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One step of :func:`bisect`, which computes the kernel's results in one way and compares them.
+    """One step of :func:`bisect`: one way to compute the kernel's results, and how they differ.
 
     Attributes:
         name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
@@ -163,11 +163,12 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     Launch it as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
     kernel itself. The launch returns a :class:`Bisection`. First, the reference interpreter runs
     the Tile IR that the frontend generates. Then it runs the Tile IR after each of the backend's
-    passes, and the results of each run are compared with those of the first. At the end, the
-    backend runs the kernel. If only the backend's results are wrong, the backend runs the kernel
-    again several times, each time with another value of one launch option. If the results of a step
-    are wrong, checked mode searches the kernel for faults that could be the reason, such as races.
-    After the search, the arrays hold the results of the first run.
+    passes, and the results of each run are compared with those of the frontend's Tile IR. At the
+    end, the backend runs the kernel. If only the backend's results are wrong, the backend runs the
+    kernel again several times, each time with another value of one launch option. If the results of
+    a step are wrong, checked mode searches the kernel for faults that could be the reason, such as
+    races. After the search, the arrays hold the results of the frontend's Tile IR on the reference
+    interpreter.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator
