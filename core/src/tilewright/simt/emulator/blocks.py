@@ -135,7 +135,8 @@ class BlockSite:
             if all(shape)
             else 0
         )
-        flat = memory(base + first * size, count, self._dtype)
+        # addresses have 64 bits
+        flat = memory((base + first * size) % (1 << 64), count, self._dtype)
         return inside, np.lib.stride_tricks.as_strided(
             flat, shape, [stride * size for stride in strides]
         )

@@ -31,7 +31,6 @@ from tilewright.ir.types import (
     I32,
     I64,
     DescriptorType,
-    FloatType,
     IntType,
     PointerType,
     TileType,
@@ -57,6 +56,11 @@ from tilewright.simt.analysis.tensor_accesses import (
 )
 from tilewright.simt.dialect.attributes import WHOLE, function_of, note
 from tilewright.simt.dialect.ops import SIMT_TABLE
+from tilewright.simt.passes.tma.varying_extents import (
+    is_hoistable,
+    varying_extents,
+    write_varying_extent,
+)
 from tilewright.simt.passes.warp_count import warps_asked
 from tilewright.simt.target.matmul_plan import matmul_of
 from tilewright.simt.target.simt_target import SimtTarget, required
@@ -72,9 +76,10 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
     loops = [
         loop for loop in function.walk() if isinstance(loop, For) and _pays(loop, target, options)
     ]
-    made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
-    if not loops and not made:
+    makes = any(isinstance(operation, MakeDescriptor) for operation in function.walk())
+    if not loops and not makes:
         return
+    made = [operation for operation in function.body if isinstance(operation, MakeDescriptor)]
     affine = Affine(function)
     written = written_arguments(function)
     raised: list[tuple[Load, AccessedTensor]] = []
@@ -88,7 +93,10 @@ def raise_loads(module: Module, target: SimtTarget, options: Mapping[str, Any]) 
     known = [one for one in made if _is_known_at_launch(one, affine)]
     for one in known:
         writer.write_made(one)
-    if raised or known:
+    varying = varying_extents(function, affine)
+    for one, axis in varying.items():
+        writer.write_varying(one, axis)
+    if raised or known or varying:
         for pass_ in (dce, canonicalize, cse, licm):
             pass_(module)
 
@@ -98,15 +106,8 @@ def _is_known_at_launch(made: MakeDescriptor, affine: Affine) -> bool:
 
     Its numbers must be known at launch, its base an argument, and its padding zero.
     """
-    base, type_ = made.base, made.result.type
-    assert isinstance(type_, DescriptorType)
     numbers = [affine.number(value) for value in (*made.shape, *made.strides)]
-    zero = made.padding == "zero" or not isinstance(type_.element, FloatType)
-    return (
-        zero
-        and base.owner is affine.function.body
-        and all(is_on_host(number, affine) for number in numbers)
-    )
+    return is_hoistable(made, affine) and all(is_on_host(number, affine) for number in numbers)
 
 
 def _pays(loop: For, target: SimtTarget, options: Mapping[str, Any]) -> bool:
@@ -301,6 +302,14 @@ class _Writer:
         if self.entry is made:
             self.entry = made.next
         made.erase()
+
+    def write_varying(self, made: MakeDescriptor, axis: int) -> None:
+        """A descriptor that the kernel makes for each extent, as one of the launch's."""
+        if self.entry is made:
+            self.entry = made.next
+        assert self.entry is not None
+        head = Builder(self.affine.function.body, self.entry, made.location)
+        write_varying_extent(made, axis, self.affine, head, self._emit)
 
     def _seen(self, b: Builder, block: Value, tensor: AccessedTensor, type_: Type) -> Value:
         """A block with the axes of the tile."""
