@@ -6,7 +6,13 @@ import pytest
 import tilewright.language as tl
 import tilewright_kernels as tk
 from tilewright_kernels.linear import grouped_matmul as module
-from tilewright_kernels.linear.grouped_kernels import grouped_descriptor_kernel
+from tilewright_kernels.linear.blocks import grouped_blocks, k_grouped_blocks
+from tilewright_kernels.linear.grouped_kernels import (
+    grouped_descriptor_kernel,
+    grouped_matmul_kernel,
+    k_grouped_descriptor_kernel,
+    k_grouped_matmul_kernel,
+)
 from tilewright_kernels.operations.devices import Device
 
 ENDS = [0, 5, 5, 37, 90, 91]
@@ -58,20 +64,58 @@ def test_groups_along_k():
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
 
 
+RAGGED = [0, 1, 15, 16, 17, 0, 0, 40, 33, 5]
+
+
+@pytest.mark.parametrize("programs", [1, 3, 40])
 @pytest.mark.parametrize("is_transposed", [False, True])
-def test_programs_of_descriptors_equal_the_formula(is_transposed):
-    a, b, rows = drawn()
+@pytest.mark.parametrize("capacity", [0, 41])
+@pytest.mark.parametrize("more", [0, 8])
+def test_programs_of_descriptors_equal_the_formula(is_transposed, capacity, more, programs):
+    rng = np.random.default_rng(5)
+    rows = np.array(RAGGED if capacity else np.cumsum([0, *RAGGED]), np.int32)
+    groups = len(RAGGED)
+    b = rng.standard_normal((groups, 40, 24)).astype(np.float32)
+    a = rng.standard_normal((groups, 41, 40) if capacity else (rows[-1], 40)).astype(np.float32)
+    if capacity:
+        for group, count in enumerate(RAGGED):
+            a[group, count:] = np.nan
     memory = np.ascontiguousarray(b.swapaxes(1, 2)) if is_transposed else b
-    out = np.full((len(a), b.shape[2]), np.nan, np.float32)
-    tiles = len(a) // 16 + len(b)
-    grouped_descriptor_kernel[(3,)](
-        a, memory, out, rows, tiles, len(a), len(b), 24, 40,
-        40, 40 * 24, memory.shape[2], 24, 1,
-        BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, GROUP_M=2, GROUPS=8, CAPACITY=0,
-        B_IS_TRANSPOSED=is_transposed, PROGRAMS=3, SUM=tl.float32, PRECISION="ieee",
+    out = np.full((*a.shape[:-1], 24), np.nan, np.float32)
+    grouped_descriptor_kernel[(programs,)](
+        a.reshape(-1, 40), memory, out.reshape(-1, 24), rows, groups, 24, 40,
+        40, 40 * 24, memory.shape[2], 24,
+        BLOCK_M=16, BLOCK_N=16, MORE_N=more, BLOCK_K=16, GROUP_M=2, CAPACITY=capacity,
+        B_IS_TRANSPOSED=is_transposed, PROGRAMS=programs, SUM=tl.float32, PRECISION="ieee",
     )  # fmt: skip
-    expected = tk.grouped_matmul_reference(*doubled(a, b), rows)
+    expected = tk.grouped_matmul_reference(*doubled(np.nan_to_num(a), b), rows)
     np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("programs", [1, 3, 100])
+@pytest.mark.parametrize("capacity", [0, 41])
+def test_programs_of_descriptors_along_k_equal_the_formula(capacity, programs):
+    rng = np.random.default_rng(6)
+    rows = np.array(RAGGED if capacity else np.cumsum([0, *RAGGED]), np.int32)
+    groups = len(RAGGED)
+    count = groups * capacity if capacity else rows[-1]
+    a, b = (rng.standard_normal((count, each)).astype(np.float32) for each in (40, 24))
+    out = np.full((groups, 40, 24), np.nan, np.float32)
+    starts = np.arange(groups) * capacity if capacity else rows[:-1]
+    # what a group has is not multiplied in others
+    a[starts[7] : starts[7] + RAGGED[7]] = np.inf
+    k_grouped_descriptor_kernel[(programs,)](
+        a, b, out, rows, groups, 40, 24, 40, 24, 40 * 24, 24,
+        BLOCK_M=16, BLOCK_N=16, BLOCK_K=16, GROUP_M=2, CAPACITY=capacity, PROGRAMS=programs,
+        SUM=tl.float32, PRECISION="ieee",
+    )  # fmt: skip
+    for group, start in enumerate(starts):
+        part = slice(start, start + RAGGED[group])
+        if group == 7:
+            assert not np.isfinite(out[group]).any()
+        else:
+            expected = a[part].astype(np.float64).T @ b[part]
+            np.testing.assert_allclose(out[group], expected, rtol=1e-5, atol=1e-4)
 
 
 def test_no_rows():
@@ -168,3 +212,67 @@ def test_blocks_of_invariant_groups_do_not_follow_the_rows(invariant, monkeypatc
     assert (len(launched[module.GROUPED_MATMUL]) == 1) == invariant
     if invariant:
         assert len(launched[module.K_GROUPED_MATMUL]) == 1
+
+
+@pytest.mark.parametrize(
+    "m, n, rows, groups, columns",
+    [(2048, 768, 256, 128, 128), (7168, 4096, 1024, 32, 256), (2048, 768, 4096, 8, 128)],
+)
+def test_blocks_of_groups_along_k_are_small_unless_there_are_many_rounds(
+    m, n, rows, groups, columns
+):
+    found = k_grouped_blocks(m, n, rows, 16, Device("hopper", 132), groups, may_persist=True)
+    assert (found.m, found.n, found.is_persistent) == (128, columns, True)
+
+
+@pytest.mark.parametrize("columns, persists", [(768, True), (777, False), (64, False)])
+def test_groups_along_k_are_multiplied_by_descriptors_where_tma_can_copy(
+    columns, persists, monkeypatch
+):
+    monkeypatch.setattr(module, "device_of", lambda array: Device("hopper", 132))
+    launched = []
+    a, b = np.empty((2048, 512), np.float16), np.empty((2048, columns), np.float16)
+    module.K_GROUPED_MATMUL.launch(
+        lambda kernel, grid, *arguments, **keywords: launched.append(kernel),
+        np.empty((8, 512, columns), np.float16), a, b, np.zeros(9, np.int32), 8, "ieee",
+    )  # fmt: skip
+    assert launched == [k_grouped_descriptor_kernel if persists else k_grouped_matmul_kernel]
+
+
+@pytest.mark.parametrize(
+    "n, k, rows, groups, columns",
+    [
+        (768, 2048, 256, 128, 256),
+        (768, 2048, 128, 64, 192),
+        (2048, 768, 256, 128, 256),
+        (7168, 4096, 1024, 32, 256),
+        (4096, 4096, 4096, 16, 256),
+    ],
+)
+def test_blocks_of_groups_are_narrower_where_rounds_are_fuller(n, k, rows, groups, columns):
+    hopper = Device("hopper", 132)
+    found = grouped_blocks(rows, n, k, 16, hopper, groups, may_widen=True)
+    assert (found.m, found.n) == (128, columns)
+    assert grouped_blocks(rows, n, k, 16, hopper, groups).n == 256
+
+
+@pytest.mark.parametrize("n, k, by_descriptors", [(768, 2048, True), (776, 2049, False)])
+def test_programs_compute_all_columns(n, k, by_descriptors, monkeypatch):
+    monkeypatch.setattr(module, "device_of", lambda array: Device("hopper", 132))
+    launched = []
+
+    def run(kernel, grid, *arguments, **keywords):
+        launched.append((kernel, grid, keywords))
+
+    a, b = np.empty((8192, k), np.float16), np.empty((64, k, n), np.float16)
+    c, rows = np.empty((8192, n), np.float16), np.zeros(65, np.int32)
+    module.GROUPED_MATMUL.launch(run, c, a, b, rows, "ieee")
+    ((kernel, grid, keywords),) = launched
+    if by_descriptors:
+        # each program goes through all blocks
+        assert kernel is grouped_descriptor_kernel and grid == (132,)
+        assert (keywords["BLOCK_N"], keywords["MORE_N"]) == (128, 64)
+    else:
+        tiles = 8192 // keywords["BLOCK_M"] + 64
+        assert kernel is grouped_matmul_kernel and "MORE_N" not in keywords
+        assert grid == (tiles * -(-n // keywords["BLOCK_N"]),)

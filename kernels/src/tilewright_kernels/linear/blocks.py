@@ -126,6 +126,17 @@ _HOPPER_CLUSTERS = (
     Blocks(256, 256, 64, 8, 4, is_persistent=True, ctas=2),
     Blocks(128, 128, 64, 4, 8, is_persistent=True, ctas=2),
 )
+#: For groups of rows, beside blocks of 128x256, and the part of their time that is less for sure:
+#: the number of blocks is known on the average only.
+_NARROWER = Blocks(128, 192, 64, 8, 5, is_persistent=True)
+_CLEARLY = 0.95
+#: For groups along K, whose operands' rows are along K.
+_K_GROUPED = (
+    Blocks(128, 256, 64, 8, 4, is_persistent=True),
+    Blocks(128, 128, 64, 8, 5, is_persistent=True),
+)
+#: Rows and columns of a result from which persistent programs compute it.
+_SMALLEST_PERSISTENT = 128
 _FAMILIES = {
     "hopper": _Family(2048, 70, 2100, 1600, _HOPPER, _HOPPER_DESCRIPTORS, 1.1, _HOPPER_CLUSTERS),
     "blackwell": _Family(4096, 64, 4000, 3000, _HOPPER),
@@ -236,13 +247,61 @@ def matmul_blocks(
     return _of_type(replace(candidates[best[1]], split=best[2]), bits)
 
 
+def grouped_blocks(
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    device: Device,
+    n_groups: int,
+    *,
+    may_widen: bool = False,
+    is_invariant: bool = False,
+) -> Blocks:
+    """Return the blocks of matmuls of contiguous groups of rows.
+
+    The last block of a group has half of its rows, on the average. With these blocks counted, 192
+    columns in place of 256 may make clearly fuller rounds, where these are few.
+
+    Args:
+        m: rows of a group, on the average.
+        n, k: extents.
+        bits: of an element.
+        device: that it runs on.
+        n_groups: number of groups.
+        may_widen: whether columns of a block may be those of two accumulators.
+        is_invariant: whether the choice must be the same for any ``m`` and ``n_groups``.
+    """
+    found = matmul_blocks(
+        m, n, k, bits, device, batch=n_groups, may_split=False, is_invariant=is_invariant
+    )
+    if device.family != "hopper" or not may_widen or bits != 16 or (found.m, found.n) != (128, 256):
+        return found
+    rows = m * n_groups + n_groups * found.m // 2
+    wide, narrow = (
+        _cycles(each, 1, rows, n, k, bits, 1, device.processors, _FAMILIES[device.family], LINE)
+        for each in (replace(found, is_persistent=True), _NARROWER)
+    )
+    return _NARROWER if narrow < _CLEARLY * wide else found
+
+
 def k_grouped_blocks(
-    m: int, n: int, k: int, bits: int, device: Device, n_groups: int, *, is_invariant: bool = False
+    m: int,
+    n: int,
+    k: int,
+    bits: int,
+    device: Device,
+    n_groups: int,
+    *,
+    may_persist: bool = False,
+    is_invariant: bool = False,
 ) -> Blocks:
     """Return the blocks of matmuls of groups along K.
 
-    In loops of few iterations, blocks are so small that several programs of a processor hide each
-    other's first loads and last stores.
+    Persistent programs load a block's operands while the previous one is stored. Groups differ, so
+    that some programs have about a round more to do than the average. Other blocks are so small, in
+    loops of few iterations, that several programs of a processor hide each other's first loads and
+    last stores.
 
     Args:
         m, n: extents of a result.
@@ -250,8 +309,17 @@ def k_grouped_blocks(
         bits: of an element.
         device: that it runs on.
         n_groups: number of groups.
+        may_persist: whether operands and result can be accessed through descriptors.
         is_invariant: whether the choice must be the same for any ``k`` and ``n_groups``.
     """
+    if may_persist and bits == 16 and min(m, n) >= _SMALLEST_PERSISTENT:
+        family = _FAMILIES[device.family]
+        return min(
+            _K_GROUPED,
+            key=lambda each: _cycles(
+                each, 1, m, n, k, bits, n_groups, device.processors, family, LINE, more_rounds=1
+            ),
+        )
     is_short = k <= SHORT_LOOP and min(m, n) >= 128 and not is_invariant
     if device.family == "hopper" and is_short:
         return _of_type(Blocks(128, 128, 32, 4, 3), bits)
@@ -276,6 +344,7 @@ def _cycles(
     processors: int,
     family: _Family,
     alignment: int,
+    more_rounds: int = 0,
 ) -> float:
     """Return the modelled cycles: rounds of the busiest processor, the cache's, or the memory's.
 
@@ -290,7 +359,7 @@ def _cycles(
     copied = (rows + blocks.n) * inner * bits / 8 / family.cache_bytes
     stored = rows * blocks.n * (4 if split > 1 else bits / 8) / family.cache_bytes
     iteration = max(multiplied, copied) + _EXPOSED * copied
-    rounds = tw.cdiv(tiles * split, processors // blocks.ctas)
+    rounds = tw.cdiv(tiles * split, processors // blocks.ctas) + more_rounds
     if blocks.is_persistent:
         computed = rounds * (steps * iteration + 2 * stored) + family.start
     else:

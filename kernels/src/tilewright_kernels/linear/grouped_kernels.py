@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tilewright as tw
 import tilewright.language as tl
-from tilewright_kernels.linear.matmul_kernels import block_of
+from tilewright_kernels.linear.matmul_kernels import block_of, store_columns
 
 
 @tw.jit
@@ -70,17 +70,22 @@ def grouped_matmul_kernel(
 
 @tw.jit
 def grouped_descriptor_kernel(
-    a_ptr, b_ptr, c_ptr, rows_ptr, n_tiles, n_rows, n_groups, N, K,
-    stride_a, stride_bg, stride_b, stride_cm, stride_cn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    GROUPS: tl.constexpr, CAPACITY: tl.constexpr, B_IS_TRANSPOSED: tl.constexpr,
+    a_ptr, b_ptr, c_ptr, rows_ptr, n_groups, N, K, stride_a, stride_bg, stride_b, stride_c,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MORE_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr, CAPACITY: tl.constexpr, B_IS_TRANSPOSED: tl.constexpr,
     PROGRAMS: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
+    DIVISOR_N: tl.constexpr = 1,
 ):  # fmt: skip
     """Compute blocks of :func:`grouped_matmul_kernel` with ``PROGRAMS`` programs, by descriptors.
 
-    Rows of other groups are multiplied and not stored.
+    A block has ``BLOCK_N + MORE_N`` columns, in two accumulators where there are more. Programs go
+    from group to group in scalars, so that warps which only load know their blocks. Descriptors of
+    rows end with the group: those of other groups are not loaded, and not stored. ``DIVISOR_N``
+    divides N: TMA stores rows of multiples of 16 bytes.
     """
-    a = tl.make_tensor_descriptor(a_ptr, [n_rows, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
+    N = tl.multiple_of(N, DIVISOR_N)
+    WIDTH: tl.constexpr = BLOCK_N + MORE_N
+    STORED_N: tl.constexpr = MORE_N if MORE_N > 0 else BLOCK_N
     if B_IS_TRANSPOSED:
         b = tl.make_tensor_descriptor(
             b_ptr, [n_groups, N, K], [stride_bg, stride_b, 1], [1, BLOCK_N, BLOCK_K]
@@ -89,27 +94,57 @@ def grouped_descriptor_kernel(
         b = tl.make_tensor_descriptor(
             b_ptr, [n_groups, K, N], [stride_bg, stride_b, 1], [1, BLOCK_K, BLOCK_N]
         )
-    for program in range(tl.program_id(0), n_tiles * tl.cdiv(N, BLOCK_N), PROGRAMS):
-        tile, block_n = block_of(program, n_tiles * BLOCK_M, N, BLOCK_M, BLOCK_N, GROUP_M)
-        group, start, end, stored = rows_of(tile, rows_ptr, n_groups, CAPACITY, BLOCK_M, GROUPS)
-        column = block_n * BLOCK_N
-        if group < n_groups:
+    if MORE_N > 0:
+        if B_IS_TRANSPOSED:
+            more = tl.make_tensor_descriptor(
+                b_ptr, [n_groups, N, K], [stride_bg, stride_b, 1], [1, MORE_N, BLOCK_K]
+            )
+        else:
+            more = tl.make_tensor_descriptor(
+                b_ptr, [n_groups, K, N], [stride_bg, stride_b, 1], [1, BLOCK_K, MORE_N]
+            )
+    first = tl.program_id(0)
+    for group in range(n_groups):
+        if CAPACITY > 0:
+            start, stored = group * CAPACITY, (group + 1) * CAPACITY
+            end = start + tl.load(rows_ptr + group).to(tl.int32)
+        else:
+            start = tl.load(rows_ptr + group).to(tl.int32)
+            end = tl.load(rows_ptr + group + 1).to(tl.int32)
+            stored = end
+        a = tl.make_tensor_descriptor(a_ptr, [end, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
+        c = tl.make_tensor_descriptor(c_ptr, [stored, N], [stride_c, 1], [BLOCK_M, STORED_N])
+        blocks = tl.cdiv(stored - start, BLOCK_M) * tl.cdiv(N, WIDTH)
+        for block in range(first, blocks, PROGRAMS):
+            block_m, block_n = block_of(block, stored - start, N, BLOCK_M, WIDTH, GROUP_M)
+            row, column = start + block_m * BLOCK_M, block_n * WIDTH
+            tl.assume(row >= 0)
             accumulator = tl.zeros((BLOCK_M, BLOCK_N), SUM)
-            for k in tl.range(0, K if start < end else 0, BLOCK_K, warp_specialize=True):
-                x = a.load([start, k])
+            if MORE_N > 0:
+                second = tl.zeros((BLOCK_M, MORE_N), SUM)
+            for k in tl.range(0, K if row < end else 0, BLOCK_K, warp_specialize=True):
+                x = a.load([row, k])
                 if B_IS_TRANSPOSED:
                     y = b.load([group, column, k]).reshape(BLOCK_N, BLOCK_K).T
                 else:
                     y = b.load([group, k, column]).reshape(BLOCK_K, BLOCK_N)
                 accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
-            rows, columns = start + tl.arange(0, BLOCK_M), column + tl.arange(0, BLOCK_N)
+                if MORE_N > 0:
+                    if B_IS_TRANSPOSED:
+                        y = more.load([group, column + BLOCK_N, k]).reshape(MORE_N, BLOCK_K).T
+                    else:
+                        y = more.load([group, k, column + BLOCK_N]).reshape(BLOCK_K, MORE_N)
+                    second = tl.dot(x, y, second, out_dtype=SUM, input_precision=PRECISION)
             if CAPACITY > 0:
-                accumulator = tl.where((rows < end)[:, None], accumulator, 0.0)
-            tl.store(
-                c_ptr + rows.to(tl.int64)[:, None] * stride_cm + columns[None, :] * stride_cn,
-                accumulator.to(c_ptr.dtype.element_ty),
-                mask=(rows < stored)[:, None] & (columns < N)[None, :],
-            )
+                used = (row + tl.arange(0, BLOCK_M) < end)[:, None]
+                accumulator = tl.where(used, accumulator, 0.0)
+                if MORE_N > 0:
+                    second = tl.where(used, second, 0.0)
+            store_columns(c, accumulator, row, column, BLOCK_M, BLOCK_N, STORED_N)
+            if MORE_N > 0:
+                store_columns(c, second, row, column + BLOCK_N, BLOCK_M, MORE_N, STORED_N)
+        # the program's first block among those of the next group
+        first += tl.cdiv(tl.maximum(blocks - first, 0), PROGRAMS) * PROGRAMS - blocks
 
 
 @tw.jit
@@ -153,3 +188,41 @@ def k_grouped_matmul_kernel(
         accumulator.to(c_ptr.dtype.element_ty),
         mask=(rows < M)[:, None] & (columns < N)[None, :],
     )
+
+
+@tw.jit
+def k_grouped_descriptor_kernel(
+    a_ptr, b_ptr, c_ptr, rows_ptr, n_groups, M, N, stride_a, stride_b, stride_cg, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    CAPACITY: tl.constexpr, PROGRAMS: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
+    DIVISOR_N: tl.constexpr = 1,
+):  # fmt: skip
+    """Compute blocks of :func:`k_grouped_matmul_kernel` with ``PROGRAMS`` programs, by descriptors.
+
+    The operands' descriptors end with the group: what is behind it is zero. ``DIVISOR_N`` divides
+    N: TMA stores rows of multiples of 16 bytes.
+    """
+    N = tl.multiple_of(N, DIVISOR_N)
+    c = tl.make_tensor_descriptor(
+        c_ptr, [n_groups, M, N], [stride_cg, stride_cm, 1], [1, BLOCK_M, BLOCK_N]
+    )
+    blocks = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
+    for program in range(tl.program_id(0), n_groups * blocks, PROGRAMS):
+        group = program // blocks
+        if CAPACITY > 0:
+            start = group * CAPACITY
+            end = start + tl.load(rows_ptr + group).to(tl.int32)
+        else:
+            start = tl.load(rows_ptr + group).to(tl.int32)
+            end = tl.load(rows_ptr + group + 1).to(tl.int32)
+        tl.assume(start >= 0)
+        a = tl.make_tensor_descriptor(a_ptr, [end, M], [stride_a, 1], [BLOCK_K, BLOCK_M])
+        b = tl.make_tensor_descriptor(b_ptr, [end, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
+        block_m, block_n = block_of(program % blocks, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, column = block_m * BLOCK_M, block_n * BLOCK_N
+        accumulator = tl.zeros((BLOCK_M, BLOCK_N), SUM)
+        for k in tl.range(start, end, BLOCK_K, warp_specialize=True):
+            x, y = a.load([k, row]).T, b.load([k, column])
+            accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
+        result = accumulator.to(c.dtype).reshape(1, BLOCK_M, BLOCK_N)
+        c.store([group, row, column], result)

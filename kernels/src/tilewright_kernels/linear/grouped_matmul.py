@@ -10,7 +10,7 @@ import array_api_compat
 
 import tilewright as tw
 from tilewright_kernels.linear.alignment import is_transposed_in_memory
-from tilewright_kernels.linear.blocks import k_grouped_blocks, matmul_blocks
+from tilewright_kernels.linear.blocks import grouped_blocks, k_grouped_blocks
 from tilewright_kernels.linear.element_types import (
     accumulator_of,
     bits_of,
@@ -22,12 +22,15 @@ from tilewright_kernels.linear.epilogue import packed
 from tilewright_kernels.linear.grouped_kernels import (
     grouped_descriptor_kernel,
     grouped_matmul_kernel,
+    k_grouped_descriptor_kernel,
     k_grouped_matmul_kernel,
 )
 from tilewright_kernels.operations import Array, Launcher, Operation, strides
 from tilewright_kernels.operations.devices import device_of
 
 _GROUP_M = 8
+#: Elements of 16 bits that TMA stores at once: a divisor of what it stores of rows.
+_EIGHT = 8
 
 
 def grouped_matmul_reference(a: Any, b: Any, rows: Any) -> Any:
@@ -84,14 +87,22 @@ def _launch(
         return
     operand = name_of(a)
     device = device_of(a)
-    blocks = matmul_blocks(
+    transposed = is_transposed_in_memory(b)
+    has_descriptors = (
+        device.family in ("hopper", "blackwell")
+        and transposed is not None
+        and is_transposed_in_memory(a) is False
+        and strides(c)[-1] == 1
+        and k > 0
+    )
+    blocks = grouped_blocks(
         max(n_rows // n_groups, 1),
         n,
         k,
         bits_of(operand),
         device,
-        batch=n_groups,
-        may_split=False,
+        n_groups,
+        may_widen=has_descriptors and not invariant,
         is_invariant=bool(invariant),
     )
     tiles = (
@@ -102,24 +113,16 @@ def _launch(
     programs = tiles * tw.cdiv(n, blocks.n)
     constants = {
         "BLOCK_M": blocks.m,
-        "BLOCK_N": blocks.n,
+        "BLOCK_N": blocks.first,
         "BLOCK_K": blocks.k,
         "GROUP_M": _GROUP_M,
-        "GROUPS": tw.next_power_of_2(n_groups),
         "CAPACITY": capacity,
         "SUM": accumulator_of(operand),
         "PRECISION": precision,
         **blocks.options,
         **({"invariant": True} if invariant else {}),
     }
-    transposed = is_transposed_in_memory(b)
-    if (
-        device.family in ("hopper", "blackwell")
-        and blocks.m >= 64
-        and transposed is not None
-        and is_transposed_in_memory(a) is False
-        and k > 0
-    ):
+    if has_descriptors and blocks.m >= 64:
         programs = min(programs, device.processors)
         run(
             grouped_descriptor_kernel,
@@ -128,17 +131,17 @@ def _launch(
             b,
             c,
             rows,
-            tiles,
-            n_rows,
             n_groups,
             n,
             k,
             strides(a)[0],
             strides(b)[0],
             max(strides(b)[1:]),
-            *strides(c),
-            B_IS_TRANSPOSED=transposed,
+            strides(c)[0],
+            MORE_N=blocks.n - blocks.first,
+            B_IS_TRANSPOSED=bool(transposed),
             PROGRAMS=programs,
+            DIVISOR_N=_EIGHT if n % _EIGHT == 0 else 1,
             **constants,
         )
         return
@@ -156,6 +159,7 @@ def _launch(
         *strides(a),
         *strides(b),
         *strides(c),
+        GROUPS=tw.next_power_of_2(n_groups),
         **constants,
     )
 
@@ -191,19 +195,59 @@ def _k_launch(
     if m == 0 or n == 0 or n_groups == 0:
         return
     operand = name_of(a)
+    device = device_of(a)
+    may_persist = (
+        device.family == "hopper"
+        and not invariant
+        and a.shape[0] > 0
+        and is_transposed_in_memory(a) is is_transposed_in_memory(b) is False
+        and strides(c)[-1] == 1
+    )
     blocks = k_grouped_blocks(
         m,
         n,
         max(a.shape[0] // n_groups, 1),
         bits_of(operand),
-        device_of(a),
+        device,
         n_groups,
+        may_persist=may_persist,
         is_invariant=bool(invariant),
     )
-    options: dict[str, Any] = {**blocks.options, **({"invariant": True} if invariant else {})}
+    programs = n_groups * tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n)
+    constants: dict[str, Any] = {
+        "BLOCK_M": blocks.m,
+        "BLOCK_N": blocks.n,
+        "BLOCK_K": blocks.k,
+        "GROUP_M": _GROUP_M,
+        "CAPACITY": capacity,
+        "SUM": accumulator_of(operand),
+        "PRECISION": precision,
+        **blocks.options,
+        **({"invariant": True} if invariant else {}),
+    }
+    if blocks.is_persistent:
+        programs = min(programs, device.processors)
+        run(
+            k_grouped_descriptor_kernel,
+            (programs,),
+            a,
+            b,
+            c,
+            rows,
+            n_groups,
+            m,
+            n,
+            strides(a)[0],
+            strides(b)[0],
+            *strides(c)[:2],
+            PROGRAMS=programs,
+            DIVISOR_N=_EIGHT if n % _EIGHT == 0 else 1,
+            **constants,
+        )
+        return
     run(
         k_grouped_matmul_kernel,
-        (n_groups * tw.cdiv(m, blocks.m) * tw.cdiv(n, blocks.n),),
+        (programs,),
         a,
         b,
         c,
@@ -213,14 +257,7 @@ def _k_launch(
         *strides(a),
         *strides(b),
         *strides(c),
-        BLOCK_M=blocks.m,
-        BLOCK_N=blocks.n,
-        BLOCK_K=blocks.k,
-        GROUP_M=_GROUP_M,
-        CAPACITY=capacity,
-        SUM=accumulator_of(operand),
-        PRECISION=precision,
-        **options,
+        **constants,
     )
 
 
