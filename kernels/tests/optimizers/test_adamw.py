@@ -104,7 +104,7 @@ def test_blocks_in_turn_give_the_bits_of_blocks_at_once(monkeypatch):
     np.testing.assert_array_equal(*results)
 
 
-def test_programs_that_share_a_block_give_the_bits_of_one(monkeypatch):
+def test_codes_by_cells_and_by_arithmetic_give_the_same_bits(monkeypatch):
     results = []
     for family in ("cpu", "hopper"):
         device = Device(family, 1)

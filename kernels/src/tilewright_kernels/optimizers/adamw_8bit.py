@@ -156,13 +156,12 @@ def adamw_8bit_kernel(
     GRADIENT: tl.constexpr,
     IS_ALIGNED: tl.constexpr,
     PARTS: tl.constexpr,
-    GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
     BY_CELLS: tl.constexpr,
 ):
-    row_ptr, block = program_row(table_ptr, blocks_ptr, 7, PARTS)
+    row_ptr, number = program_row(table_ptr, blocks_ptr, 7, PARTS)
     n = tl.load(row_ptr + 6)
-    group = block * GROUPS + tl.arange(0, GROUPS)
+    group = number + tl.arange(0, 1)
     offsets = group[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
     parameter_ptr = pointer_in(row_ptr, 0, PARAMETER, IS_ALIGNED) + offsets
     gradient_ptr = pointer_in(row_ptr, 1, GRADIENT, IS_ALIGNED) + offsets
@@ -171,7 +170,7 @@ def adamw_8bit_kernel(
     second_ptr = pointer_in(row_ptr, 4, tl.uint8, IS_ALIGNED) + offsets
     second_scale_ptr = pointer_in(row_ptr, 5, tl.float32, False) + group
     settings = (rate, gain_1, gain_2, eps, kept, inverse_correction)
-    if (block + 1) * (GROUPS * GROUP) <= n:
+    if (number + 1) * GROUP <= n:
         update_groups(
             parameter_ptr, gradient_ptr, first_ptr, first_scale_ptr, second_ptr, second_scale_ptr,
             signed_ptr, unsigned_ptr, None, None, settings, BY_CELLS,
@@ -295,13 +294,10 @@ def _launch(
     for key, groups in grouped("adamw_8bit", lists).items():
         first = groups[0][0]
         place = str(first.device) if hasattr(first, "data_ptr") else None
-        # on a GPU a warp takes a group, whose largest magnitude it finds by itself
-        on_cpu = device_of(first).family == "cpu"
-        parts = 1 if on_cpu else _GROUPS_OF_BLOCK
         table = table_of(groups, _GROUPS_OF_BLOCK * GROUP)
         run(
             adamw_8bit_kernel,
-            (table.n_blocks * parts,),
+            (table.n_blocks * _GROUPS_OF_BLOCK,),
             table.rows,
             table.blocks,
             _codes(True, place),
@@ -310,11 +306,10 @@ def _launch(
             getattr(tl, key[0]),
             getattr(tl, key[1]),
             IS_ALIGNED=key[-1],
-            PARTS=parts,
-            GROUPS=_GROUPS_OF_BLOCK // parts,
+            PARTS=_GROUPS_OF_BLOCK,
             GROUP=GROUP,
-            BY_CELLS=on_cpu,
-            num_warps=1,
+            BY_CELLS=device_of(first).family == "cpu",
+            num_warps=1,  # which finds the largest magnitude of its group by itself
         )
 
 
