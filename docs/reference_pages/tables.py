@@ -493,9 +493,9 @@ _NOTES: dict[str, str] = {
 
 _EXTRA = """The functions on this page are for the hardware of one vendor. The module
 `tl.extra.cuda` belongs to the NVIDIA backend, and `tl.extra.hip` to the AMD backend. You can import
-a module if its backend is installed, even if another backend compiles the kernel. If a function
-uses the assembly language of one vendor, it is an error to compile it for a target of another
-vendor."""
+each of these modules if its backend is installed, even if another backend compiles the kernel. If a
+function uses the assembly language of one vendor, it is an error to compile it for a target of
+another vendor."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {
