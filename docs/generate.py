@@ -149,9 +149,8 @@ def _operation(spec: OpSpec) -> str:
     if accesses:
         notes.append(f"This operation {' and '.join(accesses)} memory.")
     if Effect.ORDER in spec.effects:
-        across = "other operations with effects"
-        if Trait.NO_MEMORY in spec.traits:
-            across += ", except memory accesses"
+        memory = "except" if Trait.NO_MEMORY in spec.traits else "such as"
+        across = f"other operations that have effects, {memory} memory accesses"
         notes.append(f"The compiler does not move this operation across {across}.")
     if spec.terminator:
         notes.append("This operation is a terminator: it must be the last operation of its region.")

@@ -100,7 +100,8 @@ def _page(example: Example) -> str:
     parts = [
         "---\nsearch:\n  exclude: true\n---\n",
         f"# Source of {example.name}\n",
-        f"{example.summary} The archive [{archive}]({archive}) contains all files.\n",
+        f"{example.summary} The archive [{archive}]({archive}) contains all files of this "
+        "example.\n",
     ]
     for file in example.files():
         text = file.read_text().rstrip()

@@ -480,4 +480,4 @@ _unary(
     traits=_INTEGER,
     cost=3,
 )
-_unary("popcount", "the number of bits that are set", _bits, traits=_INTEGER, cost=3)
+_unary("popcount", "the number of bits of x that are set", _bits, traits=_INTEGER, cost=3)

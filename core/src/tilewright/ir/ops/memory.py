@@ -433,7 +433,8 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write the block of the tensor at `offsets`. Elements outside the tensor are not written",
+    "write `value` to the block of the tensor at `offsets`. Elements outside the tensor are not "
+    "written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -448,8 +449,8 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block of the tensor at `offsets`. The update of each element is atomic. Elements "
-    "outside the tensor are not written",
+    "update the block of the tensor at `offsets` with the elements of `value`. The update of each "
+    "element is atomic. Elements outside the tensor are not written",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -481,8 +482,8 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the rows of the tensor with the given indices, each starting at the given column. "
-    "Elements outside the tensor are not written",
+    "write the rows of `value` to the rows of the tensor with the given indices, each starting at "
+    "the given column. Elements outside the tensor are not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,

@@ -244,9 +244,9 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "elements of x. The coordinate of an element along `axis` is the value of `index`, and its "
-    "other coordinates are the same as in the result. The element is undefined if the value of "
-    "`index` is out of range",
+    "elements of x. For each element of the result, the coordinate in x along `axis` is the "
+    "element of `index` at the same position as in the result, and the other coordinates in x are "
+    "the same as in the result. The result is undefined where `index` is out of range",
     _gather,
     traits=Trait.BITWISE,
 )

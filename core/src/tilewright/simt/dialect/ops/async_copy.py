@@ -155,7 +155,7 @@ class Commit(Operation):
 @OPS.operation(
     "simt.load_start",
     "start loading the elements at the pointers into registers. The kernel may use the loaded "
-    "tile after a wait for the token",
+    "tile after a wait for the token that this operation returns",
     _load_start,
     effects=Effect.READ,
 )
