@@ -28,8 +28,8 @@ INTRODUCTION = """# Gallery
 
 This page shows ten programs from image processing and science: their kernels, and the pictures that
 they compute. Each program is a Python file in the folder `examples/gallery` of the repository. The
-tests compare its results with those of NumPy. The pictures were computed on a CPU when this page
-was built.
+repository's tests compare the results of each program with those of NumPy. The pictures were
+computed on a CPU when this page was built.
 """
 
 

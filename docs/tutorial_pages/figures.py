@@ -53,12 +53,12 @@ class Figure:
 #: Tutorial -> its chart.
 FIGURES = {
     "vector_add": Figure(
-        "Memory traffic of the vector add for different numbers of elements",
+        "Memory throughput of the vector add for different numbers of elements",
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
     "softmax": Figure(
-        "Memory traffic of softmax for rows of different width, in float32 matrices of 256 MB",
+        "Memory throughput of softmax for rows of different width (float32 matrices of 256 MB)",
         *("columns", "bytes_moved"),
         (
             ("a warp for 1024 columns", "", "a warp for 1024 columns"),
@@ -67,7 +67,7 @@ FIGURES = {
         ),
     ),
     "layer_norm": Figure(
-        "Memory traffic of layer norm for rows of different width, in float32 matrices of 128 MB",
+        "Memory throughput of layer norm for rows of different width (float32 matrices of 128 MB)",
         *("columns", "bytes_moved"),
         (
             ("forward", "", "forward"),
@@ -77,7 +77,7 @@ FIGURES = {
         ),
     ),
     "attention": Figure(
-        "Rate of causal attention for sequences of different length, in float16, with heads of 128",
+        "Rate of causal attention for sequences of different length (float16, head dimension 128)",
         *("length", "operations"),
         (
             ("128 x 128, num_stages=2", "", "128 x 128, 2 stages"),
@@ -87,12 +87,12 @@ FIGURES = {
         ),
     ),
     "dropout": Figure(
-        "Memory traffic of dropout for different numbers of elements",
+        "Memory throughput of dropout for different numbers of elements",
         *("elements", "bytes_moved"),
         (("Tilewright", "", "this page"), ("Tilewright", "PyTorch", "PyTorch")),
     ),
     "autotuning": Figure(
-        "Memory traffic of the row sums for rows of different width, in float32 matrices of 128 MB",
+        "Memory throughput of row sums for rows of different width (float32 matrices of 128 MB)",
         *("columns", "bytes_moved"),
         tuple(
             (f"ROWS={rows}, BLOCK={block}", "", f"ROWS={rows}, BLOCK={block}")
@@ -164,8 +164,8 @@ def figure(name: str) -> str:
     title = FIGURES[name].title
     return (
         f"![{title}]({name}_h200.svg)\n\n"
-        f"*The chart shows the {title[0].lower()}{title[1:]}. The rates are computed from device "
-        f"times with a cold L2 cache ({caption(SWEEPS)}).*"
+        f"*The chart shows the {title[0].lower()}{title[1:]}. The rates are computed from "
+        f"execution times on the GPU, measured with a cold L2 cache ({caption(SWEEPS)}).*"
     )
 
 

@@ -1,4 +1,4 @@
-"""Prefix compaction: two kernels keep the elements that satisfy a condition, in their order.
+"""Prefix compaction: two kernels copy the elements that satisfy a condition, in the same order.
 
 In a first kernel, each instance counts the elements of its block that satisfy the condition. A
 running sum of these counts says where the elements of each block begin in the result. In a second

@@ -1,9 +1,9 @@
 """Fourier transform: the kernel transforms 4096 points by matmuls (four-step algorithm).
 
 A transform of N = 64 x 64 points consists of 64 transforms of 64 points along the columns, a
-multiplication by twiddle factors, and 64 transforms along the rows. The 64 transforms of one
-direction are a single matmul by the matrix of the roots of unity, which runs on matrix units. A
-complex number is stored as two real numbers in two tiles.
+multiplication by twiddle factors, and 64 transforms along the rows. The kernel computes the 64
+transforms of one direction by a single matmul by the matrix of the roots of unity. This matmul runs
+on matrix units. A complex number is stored as two real numbers in two tiles.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The distances of a block of points to all centers are computed by a matmul. The sums of the points
 of each center are also computed by a matmul: a matrix of zeros and ones, which says which point
-joins which center, is multiplied by the points. Each kernel instance writes its own sums, and these
-are added in a fixed order.
+joins which center, is multiplied by the points. Each kernel instance writes the sums of its
+own block of points, and these sums are added in a fixed order.
 """
 
 from __future__ import annotations

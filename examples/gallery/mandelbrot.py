@@ -1,7 +1,7 @@
-"""Mandelbrot set: for each point c, the kernel counts the iterations of z² + c inside a disk.
+"""Mandelbrot set: for each point c, the kernel counts the iterations until z leaves a disk.
 
-Each kernel instance iterates z² + c for a block of points, and stops when all of these points have
-left the disk.
+Each kernel instance iterates z = z² + c for a block of points c, and stops when z has left the disk
+for all of these points.
 """
 
 from __future__ import annotations
