@@ -48,9 +48,10 @@ def figure() -> str:
     cases = "; ".join(f"{name}: {ratio:.2f}" for name, ratio in ratios.items())
     return (
         f"![The fastest rival's time divided by ours. {cases}]({PATH})\n\n"
-        f"*Each bar is the geometric mean of the fastest rival's time divided by our time, over "
-        f"the cases of one family of kernels on an {', '.join(machines)} ({' and '.join(dates)}). "
-        "A value above 1 means that Tilewright is faster. The number of cases is in parentheses. "
+        "*Each bar stands for one family of kernels, and the number of measured cases is in "
+        "parentheses. The bar shows the geometric mean, over these cases, of the time of the "
+        f"fastest rival divided by Tilewright's time on an {', '.join(machines)} "
+        f"({' and '.join(dates)}). A value above 1 means that Tilewright is faster. "
         "The rivals are PyTorch (with cuBLAS, cuDNN and FlashAttention), Liger, vLLM and SGLang. "
         "[Results](results.md) has "
         "every case.*"
