@@ -312,8 +312,8 @@ def grouped_matmul(
 
     Returns:
         An array with the element type of ``a``. It has the shape (rows, N) for contiguous groups,
-        and (groups, capacity, N) for groups with a capacity. The host does not read ``rows``, so it
-        does not wait for the device.
+        and (groups, capacity, N) if ``a`` has the shape (groups, capacity, K). The host does not
+        read ``rows``, so it does not wait for the device.
 
     Raises:
         ValueError: the shapes of the arguments do not match.
