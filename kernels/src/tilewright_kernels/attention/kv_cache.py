@@ -255,7 +255,7 @@ def mla_decode(
 
     This is the decoding attention of multi-head latent attention (MLA). Each row of the cache is a
     key. Its first ``value_dims`` elements are also the value. Rotary embedding has been applied to
-    the elements after them. The function has no gradient.
+    the remaining elements of the row. The function has no gradient.
 
     Args:
         q: of shape (batch, rows, heads, dims): queries multiplied by the up-projection of the keys,

@@ -257,7 +257,7 @@ def _combine_gradients(saved: Any, dout: Any) -> Mapping[str, Any]:
 
 
 def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
-    """Copy the rows of the tokens, sorted by expert.
+    """Copy the row of each token once for each of its k experts, and sort the copies by expert.
 
     Args:
         x: of shape (tokens, columns), of float16, bfloat16 or float32.

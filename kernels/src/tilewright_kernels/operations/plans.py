@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """A call that cannot be planned, or arrays that do not match the plan's arrays."""
+    """The error of a call that ``plan`` cannot prepare, or of arrays that do not match the plan."""
 
 
 class _Recording:

@@ -61,7 +61,7 @@ def weights_from_gptq(
             each zero minus 1.
 
     Returns:
-        Three arrays for :func:`.quantized_matmul`: the packed words, the scales and the zeros.
+        Three arrays for :func:`.quantized_matmul`: ``words``, ``scales`` and ``zeros``.
     """
     xp = array_api_compat.array_namespace(qweight)
     in_order = [bits * place for place in range(_per_word(bits))]
@@ -79,7 +79,7 @@ def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, 
         scales: of shape (groups, N).
 
     Returns:
-        Three arrays for :func:`.quantized_matmul`: the packed words, the scales and the zeros.
+        Three arrays for :func:`.quantized_matmul`: ``words``, ``scales`` and ``zeros``.
     """
     xp = array_api_compat.array_namespace(qweight)
 
@@ -107,7 +107,7 @@ def weights_from_hqq(
         shape: (N, K).
 
     Returns:
-        Three arrays for :func:`.quantized_matmul`: the packed words, the scales and the zeros.
+        Three arrays for :func:`.quantized_matmul`: ``words``, ``scales`` and ``zeros``.
     """
     xp = array_api_compat.array_namespace(qweight)
     wide = xp.astype(qweight, xp.int32)
