@@ -130,14 +130,24 @@ def update_groups(
         load_moment(second_ptr, second_scale_ptr, unsigned_ptr, is_inside, is_group),
         settings,
     )
-    first_codes, first_scale = codes_of(first, signed_ptr, is_inside, True, BY_CELLS)
-    second_codes, second_scale = codes_of(second, unsigned_ptr, is_inside, False, BY_CELLS)
-    # one after the other: a CPU stores all three in one loop
-    tl.store(parameter_ptr, parameter, mask=is_inside)
-    tl.store(first_ptr, first_codes, mask=is_inside)
-    tl.store(second_ptr, second_codes, mask=is_inside)
-    tl.store(first_scale_ptr, first_scale, mask=is_group)
-    tl.store(second_scale_ptr, second_scale, mask=is_group)
+    if BY_CELLS:
+        # one after the other: a CPU stores all three in one loop
+        first_codes, first_scale = codes_of(first, signed_ptr, is_inside, True, BY_CELLS)
+        second_codes, second_scale = codes_of(second, unsigned_ptr, is_inside, False, BY_CELLS)
+        tl.store(parameter_ptr, parameter, mask=is_inside)
+        tl.store(first_ptr, first_codes, mask=is_inside)
+        tl.store(second_ptr, second_codes, mask=is_inside)
+        tl.store(first_scale_ptr, first_scale, mask=is_group)
+        tl.store(second_scale_ptr, second_scale, mask=is_group)
+    else:
+        # each as soon as it is known: a GPU needs 78 registers instead of 94
+        tl.store(parameter_ptr, parameter, mask=is_inside)
+        codes, scale = codes_of(first, signed_ptr, is_inside, True, BY_CELLS)
+        tl.store(first_ptr, codes, mask=is_inside)
+        tl.store(first_scale_ptr, scale, mask=is_group)
+        codes, scale = codes_of(second, unsigned_ptr, is_inside, False, BY_CELLS)
+        tl.store(second_ptr, codes, mask=is_inside)
+        tl.store(second_scale_ptr, scale, mask=is_group)
 
 
 @tw.jit
