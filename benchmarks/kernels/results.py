@@ -25,6 +25,7 @@ class Result:
         rivals: name -> the rival's seconds.
         error: the largest one, relative to the largest result.
         has_same_bits: whether repeated calls gave the same bits.
+        speed: of the operand type's matmuls on the machine, relative to 16 bits.
     """
 
     family: str
@@ -35,6 +36,7 @@ class Result:
     rivals: Mapping[str, float] = field(default_factory=dict)
     error: float | None = None
     has_same_bits: bool | None = None
+    speed: float = 1.0
 
 
 class Results:

@@ -21,11 +21,11 @@ from tilewright_conformance.api_coverage.public_names import WITHOUT_OBJECT, Nam
 def since_text(name: Name) -> str:
     """When a name came, in words."""
     if name.since != "tilewright":
-        return f"This name has been part of Triton's language since version {name.since}."
+        return f"`{name.full}` has been part of Triton's language since version {name.since}."
     for other in names().values():
         if other.full.startswith("triton.") and other.last == name.last:
-            return f"Triton has had this as `{other.full}` since version {other.since}."
-    return "This name exists only in Tilewright, not in Triton."
+            return f"Triton has had `{name.full}` as `{other.full}` since version {other.since}."
+    return f"`{name.full}` exists only in Tilewright, not in Triton."
 
 
 def described_on(path: str) -> list[Name]:

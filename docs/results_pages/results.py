@@ -65,7 +65,8 @@ def share_of_roof(row: Mapping[str, Any], machine: str) -> str:
     roofs = next((each for name, each in ROOFS.items() if name in machine), None)
     if roofs is None:
         return ""
-    bounds = (row["bytes_moved"] or 0) / roofs[0], (row["operations"] or 0) / roofs[1]
+    rate = roofs[1] * row.get("speed", 1.0)
+    bounds = (row["bytes_moved"] or 0) / roofs[0], (row["operations"] or 0) / rate
     return f"{max(bounds) / 1e12 / row['seconds']:.0%}"
 
 
