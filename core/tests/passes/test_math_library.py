@@ -565,3 +565,19 @@ def test_unknown_functions_and_elements():
     assert math_function("floor", F32) is None
     assert math_function("exp", F32) is math_function("exp", F32)
     assert set(MATH) == {(name, element) for name in NAMES for element in (F32, F64)}
+
+
+@pytest.mark.parametrize("element", [F32, F64])
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_instructions_that_scale_get_no_exponents_near_subnormal_numbers(name, element):
+    """They are slow there, and exponentials of -inf would have such an exponent."""
+    exponents = {
+        native: min(
+            operation.attribute("value")
+            for operation in math_function(name, element, native_ldexp=native).body
+            if operation.name == "constant" and isinstance(operation.result.type, FloatType)
+        )
+        for native in (True, False)
+    }
+    smallest = {F32: -149, F64: -1074}[element]
+    assert exponents[True] < 4 * smallest < exponents[False] < smallest * math.log(2) + 1
