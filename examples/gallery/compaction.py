@@ -1,8 +1,9 @@
 """Prefix compaction: two kernels copy the elements that satisfy a condition, in the same order.
 
-In a first kernel, each instance counts the elements of its block that satisfy the condition. A
-running sum of these counts says where the elements of each block begin in the result. In a second
-kernel, a running sum within the tile says where each element of the block goes.
+In the first of the two kernels, each instance counts the elements of its block that satisfy the
+condition. A running sum of these counts says where the elements of each block begin in the result.
+In the second kernel, a running sum over the elements of a block that satisfy the condition says
+where each of these elements goes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Histogram equalization: two kernels spread the brightness of a picture over the whole range.
 
-Each kernel instance counts the pixels of a block by ``tl.histogram``, and the counts of all blocks
-are added in a fixed order. A second kernel looks up the new brightness of each pixel in a table.
+Each instance of the first kernel counts the pixels of a block by ``tl.histogram``, and the counts
+of all blocks are added in a fixed order. The second kernel looks up the new brightness of each
+pixel in a table.
 """
 
 from __future__ import annotations
