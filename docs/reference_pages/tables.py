@@ -24,7 +24,10 @@ def since_text(name: Name) -> str:
         return f"`{name.full}` has been part of Triton's language since version {name.since}."
     for other in names().values():
         if other.full.startswith("triton.") and other.last == name.last:
-            return f"Triton has had `{name.full}` as `{other.full}` since version {other.since}."
+            return (
+                f"`{name.full}` corresponds to `{other.full}`, which Triton has had since version "
+                f"{other.since}."
+            )
     return f"`{name.full}` exists only in Tilewright, not in Triton."
 
 

@@ -50,7 +50,7 @@ class Benchmark:
 
 
 class Mark:
-    """A function that :func:`perf_report` decorated, and the benchmarks to run it for.
+    """The result of :func:`perf_report`: the decorated function, and its benchmarks.
 
     The method ``run`` calls the function for each point of each benchmark. The function must return
     a number, or a tuple (number, lower bound, upper bound).

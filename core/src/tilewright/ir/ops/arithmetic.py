@@ -392,11 +392,12 @@ class Fma(Operation):
 @OPS.operation(
     "cast",
     "x converted to another number type. A conversion to a float type with fewer bits rounds as "
-    "the attribute `rounding` states. With `rtne`, a value that overflows becomes infinity; in "
-    "the fp8 formats, such a value and infinity become the maximum finite number. With `rtz`, a "
-    "value that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
-    "without infinity. A conversion from float to integer truncates, and a value outside the "
-    "range of the integer type becomes the nearest integer in the range. NaN becomes 0; but if "
+    "the attribute `rounding` states. With `rtne`, a value that overflows becomes infinity. In "
+    "the fp8 formats, however, `rtne` converts a value that overflows, and also infinity, to the "
+    "maximum finite number. With `rtz`, a value that overflows becomes the maximum finite number, "
+    "and infinity becomes NaN in formats without infinity. A conversion from float to integer "
+    "truncates, and a value outside the range of the integer type becomes the nearest integer in "
+    "the range. NaN becomes 0; but if "
     "the float is f64 or the integer has 64 bits, NaN becomes the integer of which only the top "
     "bit is set. A conversion from float to u8 or i8 first converts to u16 or i16, and then "
     "takes the low byte. A conversion to i1 returns whether x is not 0. A conversion between "
@@ -459,7 +460,8 @@ _unary("floor", "x rounded down to an integer, as a float", _math)
 _unary("ceil", "x rounded up to an integer, as a float", _math)
 _unary(
     "round_even",
-    "the integer nearest to x, as a float. If two integers are equally near, it is the even one",
+    "the integer nearest to x, as a float. If two integers are equally near, the result "
+    "is the even one",
     _math,
 )
 _unary("trunc", "x rounded towards zero to an integer, as a float", _math)
@@ -475,7 +477,7 @@ class Ldexp(Unary):
 
 _unary(
     "clz",
-    "the number of leading zero bits of x. For 0, it is the number of bits of the type",
+    "the number of leading zero bits of x. If x is 0, the result is the number of bits of the type",
     _bits,
     traits=_INTEGER,
     cost=3,

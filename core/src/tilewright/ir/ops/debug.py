@@ -120,8 +120,8 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x, with a hint for each axis. A hint states that the values are multiples of a number, how "
-    "long runs of consecutive values are, or how long runs of equal values are",
+    "x, with a hint for each axis. Along an axis, a hint can state a number that divides the "
+    "values, the length of runs of consecutive values, and the length of runs of equal values",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,

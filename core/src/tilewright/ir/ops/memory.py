@@ -299,8 +299,8 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "atomically replace the value in memory by `value` if its bits equal those of `compare`, and "
-    "return the old value",
+    "atomically compare the bits of the value in memory with those of `compare`, replace the value "
+    "in memory by `value` if the bits are equal, and return the old value",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -317,8 +317,9 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers. Each value is read atomically, and the read is ordered with the "
-    "accesses of other program instances. Where the mask is false, the result is undefined",
+    "the values at the pointers. Each value is read atomically. The attributes `order` and `scope` "
+    "state how the read is ordered with memory accesses of other threads. Where the mask is false, "
+    "the result is undefined",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -334,8 +335,9 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write `value` to the pointers where the mask is true. Each element is written atomically, "
-    "and the write is ordered with the accesses of other program instances",
+    "write `value` to the pointers where the mask is true. Each element is written atomically. The "
+    "attributes `order` and `scope` state how the write is ordered with memory accesses of other "
+    "threads",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -466,7 +468,7 @@ class DescriptorReduce(Operation):
 
 @OPS.operation(
     "descriptor_gather",
-    "the rows of the tensor with the given indices, each starting at the given column. Elements "
+    "the rows of the tensor with the indices `rows`, each from the column `column` on. Elements "
     "outside the tensor have the descriptor's padding value",
     _descriptor_gather,
     effects=Effect.READ,
@@ -482,8 +484,8 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the rows of `value` to the rows of the tensor with the given indices, each starting at "
-    "the given column. Elements outside the tensor are not written",
+    "write the rows of `value` to the rows of the tensor with the indices `rows`, each from the "
+    "column `column` on. Elements outside the tensor are not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,

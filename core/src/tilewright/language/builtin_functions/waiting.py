@@ -38,7 +38,7 @@ def atomic_poll(
 
     Returns:
         An ``int1`` tensor of the pointers' shape. An element is true if its memory had the expected
-        value before the time ``timeout_ns`` was over.
+        value before ``timeout_ns`` nanoseconds were over.
 
     Raises:
         ValueError: ``sem`` has another value, the time limit is negative, or shapes do not match.

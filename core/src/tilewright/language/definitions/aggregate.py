@@ -250,15 +250,15 @@ def aggregate(cls: type) -> type[aggregate_value]:
     you assign a value to the field in the class body, this value is the field's default. If the
     class defines ``__init__``, this method must set every field that has no default. If the class
     defines no ``__init__``, callers pass the fields by position or by name. Methods, including
-    ``__init__``, may be kernel-language functions, constexpr functions or plain Python functions,
-    which run during compilation. All base classes must be aggregates. In the order of the fields,
-    those of the base classes come first.
+    ``__init__``, may be kernel-language functions, constexpr functions or plain Python functions.
+    Constexpr functions and plain Python functions run during compilation. All base classes must be
+    aggregates. The fields of the base classes come before the fields that the class itself defines.
 
     Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
     :func:`aggregate_replace` to get a changed copy of an instance. Only a method that is a plain
-    Python function may assign to ``self.field`` outside of ``__init__``. In the function that calls
-    this method, all variables that hold the instance then have the new value, also after branches
-    and loops. Variables of other functions keep the old value.
+    Python function may assign to ``self.field`` outside of ``__init__``. After a call of this
+    method, all variables of the calling function that hold the instance have the new value, also
+    after branches and loops. Variables of other functions keep the old value.
 
     Args:
         cls: the class.

@@ -63,10 +63,10 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
     and its elements have at least 32 bits. If the rule returns a number as a cotangent, all
     elements of the cotangent have this value.
 
-    The decorator ``.jvp`` sets the rule for forward mode. Kernels that ``tw.jvp`` derives call this
-    rule. It receives the arguments of the function, its results, and the tangents of the float
-    arguments. It returns the tangents of the float results. For second derivatives, the compiler
-    differentiates the rules themselves.
+    The decorated function has a decorator ``.jvp``, which sets the rule for forward mode. Kernels
+    that ``tw.jvp`` derives call the rule for forward mode. It receives the arguments of the
+    function, its results, and the tangents of the float arguments. It returns the tangents of the
+    float results. For second derivatives, the compiler differentiates the rules themselves.
 
     The decorated function must not access memory.
 

@@ -36,8 +36,8 @@ class TensorDescriptor:
 
     ``TensorDescriptor.from_tensor(tensor, block_shape, padding="zero", round_f32_to_tf32=False)``
     makes a descriptor of a whole tensor. If the configurations of an autotuned kernel have
-    different block sizes, the ``pre_hook`` of each :class:`tilewright.Config` must assign its block
-    sizes to the attribute ``block_shape`` of the descriptor.
+    different block sizes, the ``pre_hook`` of each :class:`tilewright.Config` must assign the block
+    sizes of this configuration to the attribute ``block_shape`` of the descriptor.
 
     Attributes:
         base: an array; its address is a multiple of 16.

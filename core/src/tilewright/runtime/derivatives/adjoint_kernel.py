@@ -220,13 +220,15 @@ def vjp(
     on sizes, such as ``stride >= n``, the launch checks the condition. If several program instances
     load the same element, the adjoint consists of several kernels, which sum the gradient in a
     fixed order. The gradient then has the same bits in each run. If an address depends on a loaded
-    index, program instances add to the gradient atomically, so its last bits may differ from run to
-    run. The method ``adjoint.plan`` returns the kernels of a launch, and the reasons for them.
+    index, program instances add to the gradient atomically, so the last bits of the gradient may
+    differ from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and states
+    for each of them why it is a separate kernel.
 
     Unless a loop only adds to its loop-carried floats, the adjoint needs memory, called a tape, for
     the values of these floats in each iteration of each program instance. To find the size of the
     tape, the launch first counts the iterations. If their number depends only on scalar arguments,
-    the launch counts them on the host. Otherwise, it runs another kernel that counts them.
+    the launch counts them on the host. Otherwise, the launch runs another kernel, which counts the
+    iterations on the device.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.

@@ -46,13 +46,14 @@ _reports: contextvars.ContextVar[LaunchReports | None] = contextvars.ContextVar(
 
 
 class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
-    """Run the launches of a ``with`` block exactly, with elements of a ring in place of floats.
+    """Run the launches of a ``with`` block with elements of a ring in place of floats.
 
     The elements of the ring are integers modulo ``251**4`` (``251**2`` for 16-bit floats, 251 for
-    8-bit floats). Within the block, the bits of each float in an array encode such an integer, and
-    are called a payload. Kernels read and write payloads in place of floats. A scalar float
-    argument stands for the simplest fraction that rounds to it, and becomes the element of the ring
-    that represents this fraction. The results have the same bits on every backend.
+    8-bit floats). In the arrays that you pass to the launches, the bits of each float encode an
+    element of the ring, and are called a payload. Kernels read and write payloads in place of
+    floats. A scalar float argument stands for the simplest fraction that rounds to the float, such
+    as 1/1000 for 0.001, and becomes the element of the ring that represents this fraction. The
+    results have the same bits on every backend.
 
         with tw.testing.exact_mode("reference"):
             kernel[grid](x, out, 0.001)

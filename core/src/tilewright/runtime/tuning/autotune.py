@@ -335,8 +335,9 @@ def autotune(
     runs of one configuration, so each run starts with the results of the previous run. If the time
     of the kernel depends on the values in these arrays, name the arrays in ``restore_value``. If an
     array must contain zeros at the start, because the kernel adds to the array, name it in
-    ``reset_to_zero``. The tuner then restores the named arrays, or fills them with zeros, before
-    every run. The measured time includes this work.
+    ``reset_to_zero``. Before every run, the tuner then restores the arrays in ``restore_value``,
+    and fills those in ``reset_to_zero`` with zeros. The measured time of a run includes the time
+    that the tuner takes to restore and fill these arrays.
 
     Args:
         configs: the configurations; if empty, the backend proposes some.

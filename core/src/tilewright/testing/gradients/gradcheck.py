@@ -35,16 +35,17 @@ def gradcheck(
     """Check a kernel's derivatives in forward and reverse mode, on the reference interpreter.
 
     The function compares forward mode with central differences of the kernel, and reverse mode with
-    forward mode, along random directions of each input. If two results differ, the function
-    searches by bisection for the elements that cause the difference. At a kink of what the kernel
-    computes, such as that of ReLU at 0, ``gradcheck`` accepts any derivative between the
-    derivatives on the two sides of the kink.
+    forward mode, along random directions of each input. If two of the compared derivatives differ,
+    ``gradcheck`` searches by bisection for the elements of the input that cause the difference. If
+    the function that the kernel computes has a kink, as ReLU has at 0, ``gradcheck`` accepts at the
+    kink any derivative between the derivatives on its two sides.
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the
     original arrays instead. For example, the compilation fails if a variable is float32 before a
-    loop, and the loop assigns a float64 value to the variable. The tolerances follow from the
-    narrowest type of the floats that depend on an input.
+    loop, and the loop assigns a float64 value to the variable. Among the types of the floats that
+    the kernel computes from an input, ``gradcheck`` finds the narrowest, and uses the tolerances of
+    this type.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.

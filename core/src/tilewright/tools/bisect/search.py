@@ -48,7 +48,7 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One step of :func:`bisect`: one way to compute the kernel's results, and how they differ.
+    """One step of :func:`bisect`: a run of the kernel after one pass, or on the backend.
 
     Attributes:
         name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
@@ -86,7 +86,7 @@ class CompilationStep:
 
 @dataclass(frozen=True)
 class Bisection:
-    """The result of :func:`bisect`: the steps of a kernel's compilation, and the first wrong step.
+    """The result of :func:`bisect`: all steps, and the first step whose results are wrong.
 
     Attributes:
         kernel: the kernel's name.
@@ -165,10 +165,10 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     the Tile IR that the frontend generates. Then it runs the Tile IR after each of the backend's
     passes, and the results of each run are compared with those of the frontend's Tile IR. At the
     end, the backend runs the kernel. If only the backend's results are wrong, the backend runs the
-    kernel again several times, each time with another value of one launch option. If the results of
-    a step are wrong, checked mode searches the kernel for faults that could be the reason, such as
-    races. After the search, the arrays hold the results of the frontend's Tile IR on the reference
-    interpreter.
+    kernel again several times, each time with one launch option changed. If the results of a step
+    are wrong, the kernel also runs in checked mode, which searches for faults that could be the
+    reason, such as races. After the search, the arrays hold the results of the frontend's Tile IR
+    on the reference interpreter.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator

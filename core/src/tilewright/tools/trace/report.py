@@ -99,9 +99,10 @@ class ValueStatistics:
 
 @dataclass(frozen=True)
 class WatchReport:
-    """Statistics of the float values of a launch; ``print`` shows them for each source line.
+    """The result of a launch of :func:`watch`: statistics of the float values in the kernel.
 
-    The report has no entries for integers and booleans, such as indices and masks.
+    If you print the report, you see the statistics below the source line that they belong to. The
+    report has no entries for integers and booleans, such as indices and masks.
 
     Attributes:
         kernel: the kernel's name.

@@ -60,7 +60,7 @@ class Watched:
 
 
 def watch(kernel: Any) -> Watched:
-    """Return an instrumented kernel whose launches record the float values that it computes.
+    """Return an instrumented kernel whose launches record the float values of the kernel.
 
     Launch it as ``watch(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
     kernel itself. The launch writes the same arrays as a launch of the kernel, waits until the
