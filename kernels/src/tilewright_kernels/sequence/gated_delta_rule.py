@@ -221,7 +221,7 @@ def gated_delta_rule(
     use_qk_l2norm: bool = False,
     out: Any = None,
 ) -> Any:
-    """Compute the gated delta rule: states decay, and each step replaces the value at its key.
+    """Compute the gated delta rule: each step decays a state and updates its value for one key.
 
     For each step t, ``S = exp(g[t]) S[t - 1]`` and ``S[t] = S + beta[t] k[t] (v[t] - S' k[t])'``.
     Row t of the result is ``scale S[t]' q[t]``. The sign ``'`` means the transpose.
@@ -247,10 +247,10 @@ def gated_delta_rule(
         out: the array for the result; a pair of arrays if the last states are returned, too.
 
     Returns:
-        The result, with the shape and element type of ``v``. With ``output_final_state``, a pair of
-        the result and the last states. The last states have the type of ``initial_state``, or
-        float32 if it is None. Sums and states are computed in float32. All arrays of floats have
-        gradients.
+        The result, with the shape and element type of ``v``. With ``output_final_state``, the
+        function returns a pair: the result and the last states. The last states have the type of
+        ``initial_state``, or float32 if ``initial_state`` is None. Sums and states are computed in
+        float32. All arrays of floats have gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -91,8 +91,9 @@ _MASK = OptionalOperand("the elements to read; masked-off elements are zero")
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying the elements at the pointers to shared memory (cp.async). The next commit adds "
-    "these copies to a group. The copies are complete after a wait for this group",
+    "start copying the elements at the pointers to shared memory (cp.async). The next "
+    "`simt.commit` adds these copies to a commit group. The copies are complete after a "
+    "`simt.wait` for this group",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -110,10 +111,11 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying the elements at a warp's pointers to words of a slot that belong to this warp "
-    "(cp.async). Lanes with pointers to the same element share one word. The next commit adds the "
-    "copies to a group. After the warp has waited for this group, it may read its words without "
-    "a barrier",
+    "start copying the elements at a warp's pointers to words of shared memory in a slot "
+    "(cp.async). No other warp accesses these words. If several lanes have pointers to the same "
+    "element, the element is copied to one word. The next `simt.commit` adds the copies to a "
+    "commit group. After the warp has waited for this group, it may read these words without a "
+    "barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -128,8 +130,8 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read the elements that each warp copied to the words of a slot that belong to this warp. "
-    "The result is a tile in the layout of the pointers, or a scalar",
+    "read the elements that each warp copied to a slot with `simt.own_copy_start`. The result is "
+    "a tile in the layout of the pointers of these copies, or a scalar",
     _own_load,
     effects=Effect.READ,
     explicit_results=True,
@@ -142,8 +144,9 @@ class OwnLoad(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "end a commit group. The group contains all operations of the token's queue (copies, stores "
-    "or matmuls) that were started since the last commit of this queue",
+    "end a commit group. The type of the returned token names a queue (copies, stores or "
+    "matmuls). The group contains all operations of this queue that were started since the last "
+    "commit of the queue",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -155,7 +158,7 @@ class Commit(Operation):
 @OPS.operation(
     "simt.load_start",
     "start loading the elements at the pointers into registers. The kernel may use the loaded "
-    "tile after a wait for the token that this operation returns",
+    "tile after a `simt.wait` for the token that this operation returns",
     _load_start,
     effects=Effect.READ,
 )
@@ -175,7 +178,8 @@ class LoadStart(Operation):
 @OPS.operation(
     "simt.keep_order",
     "prevent the code generator from moving memory accesses across this operation. Loads that "
-    "were started before it then stay in flight while the code after it runs",
+    "were started before this operation then stay in flight while the code after this operation "
+    "runs",
     nothing,
     effects=Effect.ORDER,
 )
@@ -191,8 +195,8 @@ class KeepOrder(Operation):
     "simt.wait",
     "wait until the groups of the tokens are complete. After the wait, the kernel may use the "
     "tiles that were in flight, and may reuse the registers of the operands in `held`. A store "
-    "from a slot counts as complete when the slot has been read. If `written` is set, the store "
-    "counts as complete only when it has written global memory",
+    "from a slot counts as complete when the store has read the slot. If `written` is set, the "
+    "store counts as complete only when it has also written global memory",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",

@@ -75,8 +75,8 @@ class Convert(Operation):
 
 @OPS.operation(
     "simt.buffer",
-    "allocate shared memory for the slots of a buffer. After the last access to the buffer, other "
-    "buffers may use this memory",
+    "allocate shared memory for a buffer, which is an array of slots. Each slot holds one tile. "
+    "After the last access to the buffer, other buffers may use this memory",
     _buffer,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -89,8 +89,8 @@ class Buffer(Operation):
 
 @OPS.operation(
     "simt.release",
-    "state that the other partitions have made their last access to a buffer. From here on, this "
-    "partition may use the buffer's memory for other buffers",
+    "state that the other partitions have made their last access to a buffer. After this "
+    "operation, this partition may use the buffer's memory for other buffers",
     _release,
     effects=Effect.ORDER,
 )

@@ -79,8 +79,8 @@ class PlannedDot(TileMatmul):
 @OPS.operation(
     "simt.dot_start",
     "start a matmul a @ b + c with an asynchronous matmul plan (wgmma). The kernel may read the "
-    "result after a wait. Before the wait, the result may only be the accumulator of the next "
-    "matmul",
+    "result after a `simt.wait`. Before the wait, the kernel may only pass the result as the "
+    "accumulator c of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )

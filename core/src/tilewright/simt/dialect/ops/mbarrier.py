@@ -99,8 +99,8 @@ class ArriveAfter(OnBarrier):
 
 @OPS.operation(
     "simt.await",
-    "wait until the phase of an mbarrier with the given parity has completed. The phase before "
-    "the first phase counts as completed",
+    "wait until the phase of an mbarrier with the given parity has completed. While the first "
+    "phase of the mbarrier is incomplete, a wait with `phase` true returns at once",
     _on_barrier,
     effects=Effect.ORDER,
 )

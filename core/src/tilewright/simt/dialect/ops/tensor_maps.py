@@ -62,7 +62,7 @@ _MEMORY = SingleOperand()
 @OPS.operation(
     "simt.tensor",
     "a descriptor with a host-side tensor map, which the launcher encodes from the kernel's "
-    "arguments. Elements outside the tensor are zero",
+    "arguments. TMA loads through this descriptor read zeros for elements outside the tensor",
     _tensor,
     explicit_results=True,
 )
@@ -87,9 +87,9 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at `base` in a slot, and copy it to the "
-    "reserved global memory. If the operation is executed again, it overwrites its earlier "
-    "tensor map, so no copy in flight may still use the earlier map",
+    "encode a device-side tensor map of the tensor at `base` in a slot, and copy it to the global "
+    "memory that `simt.descriptors` reserved. If the operation is executed again, it overwrites "
+    "its earlier tensor map, so no copy in flight may still use the earlier map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,

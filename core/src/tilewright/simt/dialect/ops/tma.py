@@ -122,8 +122,8 @@ class BlockLoadStart(TmaCopy):
 @OPS.operation(
     "simt.block_store_start",
     "start a TMA store of a slot to a descriptor's block or to a part of the block. Elements "
-    "outside the tensor are not written. The next commit adds the store to a group. After a wait "
-    "for this group, the kernel may overwrite the slot",
+    "outside the tensor are not written. The next `simt.commit` adds the store to a commit group. "
+    "After a `simt.wait` for this group, the kernel may overwrite the slot",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -138,9 +138,9 @@ class BlockStoreStart(TmaCopy):
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start a TMA gather (gather4), which loads rows of a descriptor's tensor into a slot, from "
-    "the given column on. Another slot contains the indices of the rows. The mbarrier at "
-    "`index` counts the bytes that have been copied",
+    "start a TMA gather (gather4), which loads rows of a descriptor's tensor into a slot. In each "
+    "row, the load starts at the given column. Another slot contains the indices of the rows. The "
+    "mbarrier at `index` counts the bytes that have been copied",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -153,10 +153,10 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start a TMA scatter (scatter4), which stores a slot to rows of a descriptor's tensor, from "
-    "the given column on. Another slot contains the indices of the rows. Elements outside the "
-    "tensor are not written. The next commit adds the store to a group. After a wait for this "
-    "group, the kernel may overwrite the slot",
+    "start a TMA scatter (scatter4), which stores a slot to rows of a descriptor's tensor. In "
+    "each row, the store starts at the given column. Another slot contains the indices of the "
+    "rows. Elements outside the tensor are not written. The next `simt.commit` adds the store to "
+    "a commit group. After a `simt.wait` for this group, the kernel may overwrite the slot",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

@@ -55,8 +55,8 @@ def _uniform(shape: Shape) -> list[Type]:
 
 @OPS.operation(
     "simt.uniform",
-    "x, with the guarantee that all lanes of a warp have the same value. The code generator "
-    "cannot always derive this from the code",
+    "x, with the guarantee that all lanes of a warp have the same value. The code generator needs "
+    "this guarantee if it cannot derive it from the operations that compute x",
     _uniform,
 )
 class Uniform(Operation):
@@ -100,9 +100,10 @@ class Part(Operation):
 
 @OPS.operation(
     "simt.stagger",
-    "make one half of the warps execute an extra barrier. If the two halves were at the same "
-    "barrier before, they are one barrier apart afterwards. If they were one barrier apart, they "
-    "are at the same barrier again",
+    "make one half of the warps of a program instance execute an extra barrier. Before a "
+    "ping-pong loop, the second half of the warps executes the extra barrier, so that this half "
+    "runs one barrier behind the other half during the loop. After the loop, the first half "
+    "executes an extra barrier, so that all warps are at the same barrier again",
     nothing,
     effects=Effect.ORDER,
 )
@@ -117,8 +118,8 @@ class Stagger(Operation):
 
 @OPS.operation(
     "simt.phase",
-    "begin a phase of a ping-pong loop. In one of the two phases, the warp only executes matmuls. "
-    "In the other phase, it executes everything else",
+    "begin a phase of a ping-pong loop. Each iteration of such a loop has two phases: in one "
+    "phase, a warp only executes matmuls, and in the other phase, it executes all other operations",
     nothing,
     effects=Effect.ORDER,
 )
@@ -141,8 +142,8 @@ class Turn(Operation):
 OPS.row(
     Turn,
     "simt.turn_wait",
-    "wait at a named barrier until it is this partition's turn. The partition at position 0 has "
-    "the first turn",
+    "wait at the named barrier of this partition until the previous partition in the order has "
+    "passed the turn to this partition. The partition at position 0 has the first turn",
     nothing,
     effects=Effect.ORDER,
 )
