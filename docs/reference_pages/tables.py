@@ -143,8 +143,8 @@ def _checked(function: str) -> str:
 
 _BOUNDS = """
 The table states the maximum error of each function in units in the last place (ULP) of the exact
-value. If a cell contains two numbers, such as "3 / 1", the first is the bound for fp32, and the
-second is the bound for fp64. The table has three columns of bounds:
+value. If a cell contains two numbers, such as "3 / 1", the first number is the bound for fp32, and
+the second number is the bound for fp64. The table has three columns of bounds:
 
 - *Strict* is the bound for the implementation that all backends share. The results of this
   implementation are the same on every backend.
@@ -152,8 +152,8 @@ second is the bound for fp64. The table has three columns of bounds:
   hardware. A backend uses these instructions only if the launch option `math` allows it.
 - *Checked* is the maximum difference from the value that NumPy computes: on every backend, the
   tests and the command `tilewright surface` fail if the difference is larger. The tests and the
-  command run with the backend's default for the launch option `math`. The difference includes the
-  error of NumPy's value.
+  command run with the backend's default for the launch option `math`. The maximum difference
+  includes the error of the value that NumPy computes.
 
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
 arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another
@@ -190,8 +190,8 @@ def _math() -> str:
         text += f"| {' | '.join(cells)} |\n"
     text = text.replace("`tl.math.sigmoid`", "`x.sigmoid()`")
     return text + (
-        '\nIf an operand has a type that the column "types" does not list, the compiler raises a '
-        "`CompilationError`. Cast such an operand first, as in `tl.exp(x.to(tl.float32))`.\n"
+        '\nIf the column "types" does not list the type of an operand of a function, the compiler '
+        "raises a `CompilationError`. Cast the operand first, as in `tl.exp(x.to(tl.float32))`.\n"
     )
 
 
@@ -497,8 +497,8 @@ _NOTES: dict[str, str] = {
 _EXTRA = """The functions on this page are for the hardware of one vendor. The module
 `tl.extra.cuda` belongs to the NVIDIA backend, and `tl.extra.hip` to the AMD backend. You can import
 each of these modules if its backend is installed, even if another backend compiles the kernel. If a
-function uses the assembly language of one vendor, it is an error to compile it for a target of
-another vendor."""
+function uses the assembly language of one vendor, kernels that call the function compile only for
+targets of this vendor."""
 
 #: path below ``reference/`` -> what makes the page
 PAGES: dict[str, Callable[[], str]] = {

@@ -40,7 +40,7 @@ def _philox_constants(dtype: Any) -> Any:
 
 @device_function
 def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Run the rounds of the Philox-4x generator on a counter of four words.
+    """Run the rounds of the Philox-4x generator on a counter of four 32-bit or 64-bit words.
 
     Args:
         c0: the first word of the counter; the types of all four words are uint32 or uint64.
@@ -52,7 +52,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
         n_rounds: the number of rounds, a constexpr.
 
     Returns:
-        A tuple of four random words.
+        A tuple of four random integers, of the type of the counter's words.
 
     Raises:
         TypeError: the words do not all have the type uint32, or all uint64.
@@ -79,7 +79,7 @@ def philox_impl(c0, c1, c2, c3, k0, k1, n_rounds: core.constexpr = N_ROUNDS_DEFA
 
 @device_function
 def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four random words for each counter by the Philox-4x method (Salmon et al., SC 2011).
+    """Generate four random integers for each counter by Philox-4x (Salmon et al., SC 2011).
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
@@ -129,7 +129,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randint4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four blocks of random integers; of the random functions, this is the fastest.
+    """Generate four random integers for each offset, faster than four calls of :func:`randint`.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
@@ -179,7 +179,7 @@ def uint_to_uniform_float(x):
         x: uint32, int32, uint64 or int64.
 
     Returns:
-        An fp32 tensor of the same shape.
+        An fp32 tensor of the shape of ``x``.
 
     Raises:
         CompileTimeAssertionFailure: an argument has another type.
@@ -222,7 +222,7 @@ def rand(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def rand4x(seed, offsets, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four blocks of random numbers that are uniformly distributed in ``[0, 1)``.
+    """Generate, for each offset, four random numbers uniformly distributed in ``[0, 1)``.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.
@@ -286,7 +286,7 @@ def randn(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
 
 @device_function
 def randn4x(seed, offset, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
-    """Generate four blocks of random numbers of the standard normal distribution.
+    """Generate, for each offset, four random numbers of the standard normal distribution.
 
     Args:
         seed: an integer scalar, whose 64 bits are the key.

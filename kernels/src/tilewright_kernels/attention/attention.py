@@ -48,9 +48,9 @@ def attention(
 
     Returns:
         An array of shape (batch, rows, heads, dims of v) with the element type of q. With
-        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
-        float32 array of shape (batch, heads, rows). If a query attends to no key, its row of the
-        result is 0, and its logarithm is -inf.
+        ``return_lse``, the result is a pair: this array, and the log-sum-exp of each row of scores,
+        a float32 array of shape (batch, heads, rows). If a query attends to no key, its row of
+        the attention is 0, and its log-sum-exp is -inf.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.

@@ -197,9 +197,9 @@ def attention_with_kv_cache(
 ) -> Any:  # fmt: skip
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
-    If there are too few heads and sequences to keep all processors busy, several kernel instances
-    share the keys of a sequence, and a second kernel merges their results. The function has no
-    gradient.
+    If there are too few heads and sequences to keep all processors busy, the keys of a sequence
+    are divided among several kernel instances, and a second kernel merges the results of these
+    instances. The function has no gradient.
 
     Args:
         q: of shape (batch, rows, heads, dims).
@@ -223,8 +223,8 @@ def attention_with_kv_cache(
 
     Returns:
         An array of shape (batch, rows, heads, dims of v) with the element type of q. With
-        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
-        float32 array of shape (batch, heads, rows).
+        ``return_lse``, the result is a pair: this array, and the log-sum-exp of each row of scores,
+        a float32 array of shape (batch, heads, rows).
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.
@@ -254,8 +254,9 @@ def mla_decode(
     """Compute attention over a cache of latent vectors that all heads share.
 
     This is the decoding attention of multi-head latent attention (MLA). Each row of the cache is a
-    key. Its first ``value_dims`` elements are also the value. Rotary embedding has been applied to
-    the remaining elements of the row. The function has no gradient.
+    key. The first ``value_dims`` elements of the row are also the value of this key. The caller
+    must already have applied rotary embedding to the other elements of the row. The function has no
+    gradient.
 
     Args:
         q: of shape (batch, rows, heads, dims): queries multiplied by the up-projection of the keys,
@@ -269,8 +270,8 @@ def mla_decode(
 
     Returns:
         An array of shape (batch, rows, heads, value_dims) with the element type of q. With
-        ``return_lse``, a pair of this array and the logarithms of the rows' sums of exponentials, a
-        float32 array of shape (batch, heads, rows).
+        ``return_lse``, the result is a pair: this array, and the log-sum-exp of each row of scores,
+        a float32 array of shape (batch, heads, rows).
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``softmax_scale`` is not positive.

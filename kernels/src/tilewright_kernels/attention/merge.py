@@ -58,7 +58,7 @@ MERGE = Operation(
 
 
 def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:
-    """Merge the results of attention of the same queries over several parts of the keys.
+    """Merge attention results that the same queries have over several parts of the keys.
 
     Args:
         parts: the results, of shape (parts, batch, rows, heads, dims).
@@ -67,8 +67,8 @@ def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:
         out: the pair of arrays for the results.
 
     Returns:
-        A pair: the attention over all keys, of shape (batch, rows, heads, dims), and the logarithms
-        of the rows' sums of exponentials over all keys, of shape (batch, heads, rows). The function
+        A pair: the attention over all keys, of shape (batch, rows, heads, dims), and the
+        log-sum-exp of each row of scores over all keys, of shape (batch, heads, rows). The function
         has no gradient.
     """
     if len(parts.shape) != 5 or part_lse.shape != (

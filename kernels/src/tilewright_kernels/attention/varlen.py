@@ -37,7 +37,7 @@ def attention_varlen(
 
     Returns:
         An array of shape (rows, heads, dims of v) with the element type of q. With ``return_lse``,
-        a pair of this array and the logarithms of the rows' sums of exponentials, a float32 array
+        the result is a pair: this array, and the log-sum-exp of each row of scores, a float32 array
         of shape (heads, rows).
 
     Raises:

@@ -276,7 +276,7 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
 
 
 def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any:
-    """Compute for each token the sum of its experts' rows, multiplied by the token's weights.
+    """Compute for each token the weighted sum of the rows that belong to its experts.
 
     Args:
         y: of shape (tokens * k, columns), in the order of experts.

@@ -311,9 +311,9 @@ def grouped_matmul(
         out: the array for the result.
 
     Returns:
-        An array with the element type of ``a``. It has the shape (rows, N) for contiguous groups,
-        and (groups, capacity, N) if ``a`` has the shape (groups, capacity, K). The host does not
-        read ``rows``, so it does not wait for the device.
+        An array with the element type of ``a``. It has the shape (rows, N) if ``a`` has the shape
+        (rows, K), and (groups, capacity, N) if ``a`` has the shape (groups, capacity, K). The host
+        does not read ``rows``, so it does not wait for the device.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -98,7 +98,7 @@ def quantize(
         A pair: the quantized matrix, and the scales in float32, of shape (ceil(M / r), ceil(N / c))
         for blocks of r rows and c columns. A quantized element times the scale of its block is the
         value that it represents. Each scale is chosen so that the largest magnitude of its block
-        becomes the largest number of the 8-bit type. The scales of a column of blocks are
+        is quantized to the largest number of the 8-bit type. The scales of a column of blocks are
         consecutive in memory.
 
     Raises:

@@ -358,7 +358,7 @@ def scaled_matmul(
     Returns:
         An array of shape (M, N). Within a block, matrix instructions multiply the elements and add
         the products. The sums of the blocks are then scaled, and added in float32. On GPUs, if
-        ``a`` has only one row and the scales are those of blocks, the kernel multiplies the row by
+        ``a`` has only one row and each block has its own scale, the kernel multiplies the row by
         the scales first, and adds the products in float32.
 
     Raises:

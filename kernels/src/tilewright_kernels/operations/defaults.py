@@ -28,7 +28,7 @@ OPTIONS = ("deterministic", "invariant")
 
 
 def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = None) -> None:
-    """Set the defaults of operations for the whole process; None leaves a default unchanged.
+    """Set the library's defaults for the whole process; None leaves a default unchanged.
 
     Args:
         deterministic: whether operations that have an argument ``deterministic=`` return the same
@@ -44,7 +44,7 @@ def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = 
 
 @contextlib.contextmanager
 def use_defaults(**settings: Any) -> Iterator[None]:
-    """Set defaults within a ``with`` block, by the arguments of :func:`set_defaults`."""
+    """Set defaults within a ``with`` block; the arguments are those of :func:`set_defaults`."""
     before = {name: getattr(DEFAULTS, name) for name in OPTIONS}
     set_defaults(**settings)
     try:
@@ -55,9 +55,9 @@ def use_defaults(**settings: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def use_references() -> Iterator[None]:
-    """Compute all operations with their reference versions within a ``with`` block, in all threads.
+    """Use reference versions of all functions within a ``with`` block, in all threads.
 
-    Use this on devices without a backend, or for comparisons. A reference version computes a
+    Use the block on devices without a backend, or for comparisons. A reference version computes a
     function's formula with the operations of NumPy, PyTorch or JAX, in the element types of its
     arguments.
     """

@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """The error of a call that ``plan`` cannot prepare, or of arrays that do not match the plan."""
+    """Raised if :func:`plan` cannot prepare a call, or if arrays do not match a prepared call."""
 
 
 class _Recording:

@@ -273,8 +273,8 @@ def adamw(
         weight_decay: each step multiplies a parameter by 1 - lr * weight_decay.
 
     Raises:
-        ValueError: the lists have different lengths, an array is not in C order, or the step is
-            below 1.
+        ValueError: the lists of arrays have different lengths, an array is not in C order, or the
+            step is below 1.
 
     Source: Loshchilov and Hutter, "Decoupled weight decay regularization", 2019. The arithmetic is
     in float32.

@@ -334,8 +334,7 @@ ADAMW_8BIT = Operation(
 
 
 def adamw_8bit_state(parameter: Any) -> tuple[Any, Any, Any, Any]:
-    """Return the initial state of a parameter: the 8-bit codes and the scales of its two
-    moments."""
+    """Return a parameter's initial AdamW state: 8-bit codes and scales of its two moments."""
     n = math.prod(parameter.shape)
     framework, found = framework_of(parameter), []
     for signed in (True, False):

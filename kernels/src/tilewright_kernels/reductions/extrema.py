@@ -291,7 +291,8 @@ def max(
 
     Returns:
         An array of the element type of ``x``. A maximum is NaN if one of its elements is NaN. If
-        several elements are equal to the maximum, the first one receives the gradient.
+        several elements are equal to the maximum, only the first of these elements receives the
+        gradient of the maximum.
 
     Raises:
         ValueError: there are no elements, an axis is out of range, or an axis is named twice.

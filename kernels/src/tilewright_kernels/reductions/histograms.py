@@ -139,7 +139,7 @@ def histogram(
 
     Raises:
         TypeError: ``x`` contains floats and ``minimum`` or ``maximum`` is missing, or ``x``
-            contains integers and one of them is given.
+            contains integers and ``minimum`` or ``maximum`` is given.
         ValueError: ``n_bins`` is below 1, or ``minimum`` is not below ``maximum``.
     """
     has_edges = minimum is not None and maximum is not None

@@ -109,9 +109,9 @@ def cross_entropy_shard(
 ) -> tuple[Any, Any]:
     """Return the contribution of a shard of the classes to each row's cross entropy.
 
-    To compute the loss of a row, combine the first results of all shards by ``logaddexp``, and
-    subtract the sum of the second results of all shards. If each device has a shard, reduce both
-    results over the devices in this way.
+    The function returns two arrays. To compute the loss of each row, combine the first arrays of
+    all shards by ``logaddexp``, and subtract the sum of the second arrays of all shards. If each
+    device has a shard, compute ``logaddexp`` and the sum as reductions over the devices.
 
     Args:
         logits: of shape (..., classes of the shard).
@@ -121,8 +121,8 @@ def cross_entropy_shard(
 
     Returns:
         A pair of float32 arrays with an element for each row: the logarithm of the row's sum of
-        exponentials, and the logit of the row's target. The second element is 0 if another shard
-        contains the target. Both arrays have gradients.
+        exponentials, and the logit of the row's target. The logit is 0 if another shard contains
+        the target. Both arrays have gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

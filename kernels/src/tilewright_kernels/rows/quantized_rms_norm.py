@@ -168,7 +168,8 @@ def rms_norm_quantized(
     Returns:
         A pair: the quantized elements, and the scale of each row in float32. A quantized element
         times its scale is the value that it represents. Each scale is chosen so that the largest
-        magnitude of its row becomes the largest number of the 8-bit type. There is no gradient.
+        magnitude of its row is quantized to the largest number of the 8-bit type. There is no
+        gradient.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or the type is not supported.

@@ -182,7 +182,7 @@ def rotary(
     inverse: bool = False,
     out: Any = None,
 ) -> Any:
-    """Rotate pairs of elements of each head by the angles of the head's row.
+    """Apply rotary embedding: rotate pairs of elements of each head by the angles of its row.
 
     Args:
         x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of float16,

@@ -22,14 +22,14 @@ def inline_asm_elementwise(
     pack: Any,
     _semantic: Any = None,
 ) -> Any:
-    """Run assembly code of the target on every group of ``pack`` elements.
+    """Run code in the target's assembly language on every group of ``pack`` elements.
 
     On a GPU, each thread runs the assembly code for the elements that it holds. If all operands are
-    scalars, every thread runs the assembly code on them. The scalar result may then differ between
-    threads, for example if the code reads the thread's number. If the condition of a branch depends
-    on such a result, each thread decides by itself whether to take the branch. Code in the branch
-    may then load, store and run assembly, but must not contain operations that need all threads of
-    the program instance.
+    scalars, every thread runs the assembly code on them, and the result is a scalar. This scalar
+    may differ between threads, for example if the code reads the thread's number. If the condition
+    of a branch depends on a scalar that differs between threads, each thread decides by itself
+    whether to take the branch. Code in such a branch may load, store and run assembly, but must not
+    contain operations that need all threads of the program instance.
 
     Args:
         asm: the assembly code, a string that is known at compile time; ``$0`` is the first result.
@@ -42,8 +42,8 @@ def inline_asm_elementwise(
         pack: the number of elements of each argument that one run of the assembly code processes.
 
     Returns:
-        A tensor of the operands' common shape. If ``dtype`` is a tuple, the result is a tuple of
-        such tensors.
+        A tensor of the operands' common shape. If ``dtype`` is a tuple, the result is a tuple that
+        contains a tensor of this shape for each element type.
 
     Raises:
         LoweringError: the target does not support assembly, or rejects the code; or a branch or

@@ -169,10 +169,11 @@ def cast(
     types saturate instead: if the value is out of range or infinite, the result is the maximum
     finite number of the type. If a float is out of the range of an integer type, the result is the
     nearest integer of the type. A conversion to an 8-bit integer first converts the float to a
-    16-bit integer with this rule, and then keeps the low byte. A NaN becomes the integer 0. There
-    is one exception: in conversions from fp64 and in conversions to 64-bit integers, a NaN becomes
-    an integer of which only the top bit is set (for example, ``-2**31`` as int32 and ``2**31`` as
-    uint32). All of these results are the same on every backend.
+    16-bit integer (the nearest one if the float is out of range), and then keeps the low byte of
+    this integer. A NaN becomes the integer 0. There is one exception: in conversions from fp64 and
+    in conversions to 64-bit integers, a NaN becomes an integer of which only the top bit is set
+    (for example, ``-2**31`` as int32 and ``2**31`` as uint32). The results of conversions are the
+    same on every backend.
 
     Args:
         input: a tensor or a number of any type.

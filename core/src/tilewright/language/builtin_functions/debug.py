@@ -21,7 +21,7 @@ def static_print(
     flush: Any = False,
     _semantic: Any = None,
 ) -> None:
-    """Print during compilation: the values of constexprs, and the types of tensors.
+    """Print values of constexprs and types of tensors while the kernel is compiled.
 
     The function formats and writes its arguments as Python's ``print`` does. It prints nothing if
     the kernel comes from the cache, because the kernel is then not compiled.
@@ -77,7 +77,7 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
-    """Print from a running kernel: one line for each element of each argument.
+    """Print one line for each element of each argument while the kernel runs.
 
     A line has the form ``pid (x, y, z) idx (i, ...) prefix: value``.
 

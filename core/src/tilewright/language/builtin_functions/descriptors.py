@@ -458,8 +458,8 @@ def load_tensor_descriptor(desc: Any, offsets: Any, _semantic: Any = None) -> te
         offsets: the start of the block: a scalar integer for each axis.
 
     Returns:
-        A tensor of the descriptor's block shape. Elements outside of the array have the padding
-        value of the descriptor.
+        A tensor of the descriptor's block shape. Elements of the block that lie outside of
+        the tensor have the padding value of the descriptor.
 
     Raises:
         ValueError: ``offsets`` does not have one scalar for each axis.

@@ -94,7 +94,8 @@ def _arithmetic(semantic: Any, op: str, x: Any, y: Any, sanitize_overflow: Any) 
 def where(condition: Any, x: Any, y: Any, _semantic: Any = None) -> tensor:
     """Select one of two values, element by element.
 
-    The kernel computes both values for every element. To prevent a memory access, mask the load.
+    The kernel computes both values for every element, including their loads. If a load must not
+    access memory where the condition is false, pass the condition to the load as its mask.
 
     Args:
         condition: ``int1``; other types are converted by ``condition != 0``, with a warning.
@@ -353,10 +354,10 @@ def _is_made_here(semantic: Any, x: tensor) -> bool:
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
     """Return the operand, with the hint that its values are multiples of a number.
 
-    The hint states that a scalar is a multiple of a number. For a tensor, the hint states a number
-    for each axis. Along an axis, the elements form runs of consecutive integers, and the first
-    element of each run is a multiple of the number. See :func:`max_contiguous` for the length of
-    the runs.
+    If the operand is a scalar, the hint states that it is a multiple of ``values``. If the operand
+    is a tensor, ``values`` contains a number for each axis. The hint then states that along an
+    axis, the elements form runs of consecutive integers, and that the first element of each run is
+    a multiple of the axis's number. The hint :func:`max_contiguous` states how long the runs are.
 
     Args:
         input: an integer or pointer tensor, or a scalar.

@@ -247,17 +247,17 @@ def dot_scaled(
     out_dtype: Any = float32,
     _semantic: Any = None,
 ) -> tensor:
-    """Matmul of block-scaled operands: every 32 elements along K share a power-of-two scale.
+    """Multiply block-scaled matrices, where every 32 elements along K share a power-of-two scale.
 
     Leading axes are batch axes.
 
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
-    multiplies each operand by its scales, and converts the scaled elements to bf16. If the other
-    operand is fp16 without scales, the kernel converts the scaled elements to fp16 instead. If the
-    operand itself is fp16 with scales, the kernel converts its scaled elements to fp32. If a scaled
-    element is out of the range of the type that it is converted to, the kernel computes the matmul
-    again in several slower passes.
+    multiplies each operand by its scales, and converts the scaled elements to bf16. There are two
+    exceptions. If only one operand has scales and the other operand is fp16, the kernel converts
+    the scaled elements to fp16. If an operand with scales is fp16, the kernel converts the scaled
+    elements of this operand to fp32. If a scaled element is out of the range of the type that it is
+    converted to, the kernel computes the matmul again by a slower method.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.

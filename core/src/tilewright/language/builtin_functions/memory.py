@@ -188,7 +188,7 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of the program instance, and make their writes visible to each other.
+    """Wait for all threads of the program instance, and make each thread's writes visible to all.
 
     Example:
         tl.debug_barrier()

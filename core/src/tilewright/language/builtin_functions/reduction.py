@@ -41,7 +41,8 @@ def reduce(
 
     Returns:
         A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
-        left. If ``input`` is a tuple, the result is a tuple of such tensors.
+        left. If ``input`` is a tuple, the result is a tuple with one reduced tensor for each of its
+        tensors.
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``
@@ -122,7 +123,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 
     Returns:
         A tensor of the operands' common shape. If ``scalar_fn`` returns several values, the result
-        is a tuple of such tensors.
+        is a tuple that contains a tensor of this shape for each value.
 
     Raises:
         ValueError: there are no arguments, ``pack`` does not divide the number of elements, or the

@@ -159,7 +159,7 @@ def reshaped(semantic: Any, x: Any, extents: builtins.tuple[int, ...], reorder: 
 
 @builtin
 def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
-    """Permute the axes of a tensor; by default, exchange the last two.
+    """Permute the axes of a tensor; by default, exchange the last two axes.
 
     Args:
         input: a tensor.

@@ -124,9 +124,9 @@ def max(
 ):
     """Return the maximum along an axis. The maximum is NaN only if all elements are NaN.
 
-    With ``return_indices=True``, the position is that of the first element that is equal to the
-    result. The elements 0.0 and -0.0 are equal. If all elements are NaN, the position is that of
-    the first element.
+    With ``return_indices=True``, the function also returns the position of the first element that
+    is equal to the maximum. In this comparison, 0.0 and -0.0 are equal. If all elements are NaN,
+    the position is that of the first element.
 
     Args:
         input: a tensor of numbers.
@@ -163,9 +163,9 @@ def min(
 ):
     """Return the minimum along an axis. The minimum is NaN only if all elements are NaN.
 
-    With ``return_indices=True``, the position is that of the first element that is equal to the
-    result. The elements 0.0 and -0.0 are equal. If all elements are NaN, the position is that of
-    the first element.
+    With ``return_indices=True``, the function also returns the position of the first element that
+    is equal to the minimum. In this comparison, 0.0 and -0.0 are equal. If all elements are NaN,
+    the position is that of the first element.
 
     Args:
         input: a tensor of numbers.
@@ -177,7 +177,7 @@ def min(
 
     Returns:
         A tensor of the minima or, with ``return_indices=True``, a tuple of the minima and their
-        ``int32`` positions. The types of the minima are those that :func:`max` returns.
+        ``int32`` positions. The types of the minima are those of the maxima of :func:`max`.
 
     Example:
         smallest = tl.min(x, axis=0)

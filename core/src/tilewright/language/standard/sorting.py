@@ -179,10 +179,9 @@ def sort(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTE
 
 @device_function
 def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.constexpr = True):
-    """Return the largest elements along the last axis, sorted as by :func:`sort`.
+    """Return the ``k`` largest elements along the last axis, in descending order.
 
     NaN counts as greater than every number.
-
 
     Args:
         x: a tensor of numbers.
@@ -192,8 +191,9 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
             smallest, in ascending order.
 
     Returns:
-        A tensor whose last axis has ``k`` elements. If ``k`` is less than the extent of that axis
-        in ``x``, integers narrower than 32 bits become int32, and fp16 and bf16 become fp32.
+        A tensor whose last axis has ``k`` elements. If ``k`` is less than the extent of the last
+        axis of ``x``, elements of integer types narrower than 32 bits are converted to int32, and
+        elements of fp16 and bf16 are converted to fp32.
 
     Raises:
         ValueError: ``dim`` is not the last axis, or ``x`` is a scalar.
@@ -207,9 +207,9 @@ def topk(x, k: core.constexpr, dim: core.constexpr = None, descending: core.cons
 
 @device_function
 def bitonic_merge(x, dim: core.constexpr = None, descending: core.constexpr = core.CONSTEXPR_0):
-    """Sort a bitonic tensor along its last axis, into the same order as :func:`sort`.
+    """Sort a bitonic tensor along its last axis; the result is that of :func:`sort`.
 
-    A bitonic sequence rises and then falls, or is a rotation of such a sequence.
+    A sequence is bitonic if it first rises and then falls, or if a rotation of it does so.
 
     Args:
         x: a tensor of numbers.

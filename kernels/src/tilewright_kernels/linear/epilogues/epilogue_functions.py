@@ -11,7 +11,7 @@ from tilewright_kernels.linear.epilogue import Epilogue
 
 @tw.jit
 def row_scale(x, rows, columns, M, N, scale_ptr):
-    """Multiply each row by its scale: an epilogue with one array, the scales, of shape (M,)."""
+    """Multiply each row by its scale. The array of this epilogue is the scales, of shape (M,)."""
     scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
     return x * scale.to(x.dtype)[:, None]
 
@@ -28,7 +28,7 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
         eps: a number that is added to the mean of squares.
 
     Raises:
-        ValueError: a group or head has more columns than a tile can have.
+        ValueError: a group has more columns than a tile can have.
     """
     group, small = tl.constexpr(columns), tl.constexpr(eps)
 
@@ -48,8 +48,8 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
-    and shape (M,). The columns after the first ``columns`` do not change. If the matmul is a
-    projection to queries, keys and values, for example, these remaining columns are the values.
+    and shape (M,). The other columns of a row do not change. For example, if the matmul is a
+    projection to queries, keys and values, rotate the queries and keys, but not the values.
 
     Args:
         width: the number of columns of a head: a power of two up to 256.
@@ -58,7 +58,7 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
             half of a head (GPT-NeoX, Llama).
 
     Raises:
-        ValueError: a group or head has more columns than a tile can have.
+        ValueError: a head has more columns than a tile can have.
     """
     half, end = tl.constexpr(width // 2), tl.constexpr(columns)
     head, is_interleaved = tl.constexpr(width), tl.constexpr(interleaved)

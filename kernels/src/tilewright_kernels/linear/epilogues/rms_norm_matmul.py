@@ -100,7 +100,7 @@ def rms_norm_matmul(
     """Multiply the RMS-normalized rows by a matrix, without storing the normalized rows.
 
     A first kernel computes the reciprocal of each row's root mean square. The epilogue of the
-    matmul multiplies the accumulator's rows by these factors, in float32.
+    matmul multiplies the accumulator's rows by these reciprocals, in float32.
 
     Args:
         x: of shape (..., K), of at least two axes, of float16, bfloat16 or float32.
