@@ -34,7 +34,9 @@ def test_matmuls_are_rated_by_operations() -> None:
     row = {**ROW, "operations": 989e6, "rivals": {}}
     assert "494.5 TFLOP/s | 50%" in results.table([row], "NVIDIA H200")
     assert results.ratios_of([row]) == {}
-    assert "494.5 TFLOP/s | 25%" in results.table([{**row, "speed": 2.0}], "NVIDIA H200")
+    assert "494.5 TFLOP/s | 25%" in results.table(
+        [{**row, "bytes_moved": None, "speed": 2.0}], "NVIDIA H200"
+    )
 
 
 def test_all_files_are_on_the_page() -> None:
