@@ -101,7 +101,7 @@ FIGURES = {
         ),
     ),
     "grouped_gemm": Figure(
-        "Rate of a grouped matmul of 8192 rows for different numbers of groups",
+        "Rate of a grouped matmul with 8192 rows in total, for different numbers of groups",
         *("groups", "operations"),
         (
             ("Tilewright", "", "this page"),

@@ -1,7 +1,7 @@
-"""Mandelbrot set: for each point c, the kernel counts the iterations until z leaves a disk.
+"""Mandelbrot set: for each point c, the kernel counts the steps z = z² + c until z leaves a disk.
 
-Each kernel instance iterates z = z² + c for a block of points c, and stops when z has left the disk
-for all of these points.
+Each kernel instance repeats these steps for a block of points c, and stops when z has left the disk
+for all points of the block.
 """
 
 from __future__ import annotations

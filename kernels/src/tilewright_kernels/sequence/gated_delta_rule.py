@@ -250,7 +250,7 @@ def gated_delta_rule(
         The result, with the shape and element type of ``v``. With ``output_final_state``, the
         function returns a pair: the result and the last states. The last states have the type of
         ``initial_state``, or float32 if ``initial_state`` is None. Sums and states are computed in
-        float32. All arrays of floats have gradients.
+        float32. All arguments that are arrays of floats have gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -202,7 +202,7 @@ def linear_recurrence(a: Any, x: Any, initial: Any = None, *, out: Any = None) -
     Returns:
         The states, with the shape and element type of ``x``, computed in float32. To continue the
         sequence in another call, pass the last state as ``initial``. All arguments have gradients.
-        The backward pass computes them by a recurrence in reverse direction.
+        The backward pass computes the gradients by a recurrence in reverse direction.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -234,7 +234,7 @@ def ssd(
         The result, with the shape and element type of ``x``. With ``return_final_states``, the
         function returns a pair: the result and the last states. The last states have the type of
         ``initial_states``, or float32 if ``initial_states`` is None. Sums and states are computed
-        in float32. All arrays of floats have gradients.
+        in float32. All arguments that are arrays of floats have gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

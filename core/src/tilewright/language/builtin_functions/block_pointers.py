@@ -303,7 +303,7 @@ def make_block_ptr(
 
 @builtin
 def advance(base: Any, offsets: Any, _semantic: Any = None) -> block_pointer:
-    """Return a block pointer that is moved by a distance along each axis.
+    """Return the block pointer, moved by a number of elements along each axis.
 
     Args:
         base: a block pointer, which does not change.

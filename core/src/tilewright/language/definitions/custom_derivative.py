@@ -64,9 +64,10 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
     elements of the cotangent have this value.
 
     The decorated function has a decorator ``.jvp``, which sets the rule for forward mode. Kernels
-    that ``tw.jvp`` derives call the rule for forward mode. It receives the arguments of the
-    function, its results, and the tangents of the float arguments. It returns the tangents of the
-    float results. For second derivatives, the compiler differentiates the rules themselves.
+    that ``tw.jvp`` derives call the rule for forward mode. The rule for forward mode receives the
+    arguments of the function, its results, and the tangents of the float arguments, and returns the
+    tangents of the float results. For second derivatives, the compiler differentiates the rules
+    themselves.
 
     The decorated function must not access memory.
 

@@ -94,8 +94,8 @@ def heuristics(
 ) -> Callable[[Any], Heuristics]:
     """Decorate a kernel, so that its launches compute some of the arguments from the others.
 
-    The dictionary ``values`` maps the name of each computed argument to a function, which receives
-    a dictionary of all arguments by name.
+    The dictionary ``values`` maps the name of each computed argument to the function that computes
+    it. Each function receives a dictionary that maps the names of all arguments to their values.
 
         @tw.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
         @tw.jit
