@@ -164,8 +164,9 @@ def figure(name: str) -> str:
     title = FIGURES[name].title
     return (
         f"![{title}]({name}_h200.svg)\n\n"
-        f"*The chart shows the {title[0].lower()}{title[1:]}. The rates are computed from "
-        f"execution times on the GPU, measured with a cold L2 cache ({caption(SWEEPS)}).*"
+        f"*The chart shows the {title[0].lower()}{title[1:]}. The chart's values are "
+        "computed from execution times on the GPU, measured with a cold L2 cache "
+        f"({caption(SWEEPS)}).*"
     )
 
 

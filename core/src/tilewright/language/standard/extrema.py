@@ -125,8 +125,8 @@ def max(
     """Return the maximum along an axis. The maximum is NaN only if all elements are NaN.
 
     With ``return_indices=True``, the function also returns the position of the first element that
-    is equal to the maximum. In this comparison, 0.0 and -0.0 are equal. If all elements are NaN,
-    the position is that of the first element.
+    is equal to the maximum, where 0.0 and -0.0 count as equal. If all elements are NaN, the
+    function returns the position of the first element.
 
     Args:
         input: a tensor of numbers.
@@ -164,8 +164,8 @@ def min(
     """Return the minimum along an axis. The minimum is NaN only if all elements are NaN.
 
     With ``return_indices=True``, the function also returns the position of the first element that
-    is equal to the minimum. In this comparison, 0.0 and -0.0 are equal. If all elements are NaN,
-    the position is that of the first element.
+    is equal to the minimum, where 0.0 and -0.0 count as equal. If all elements are NaN, the
+    function returns the position of the first element.
 
     Args:
         input: a tensor of numbers.
@@ -177,7 +177,8 @@ def min(
 
     Returns:
         A tensor of the minima or, with ``return_indices=True``, a tuple of the minima and their
-        ``int32`` positions. The types of the minima are those of the maxima of :func:`max`.
+        ``int32`` positions. The minima have the same types as the maxima that
+        :func:`max` returns for elements of the same type.
 
     Example:
         smallest = tl.min(x, axis=0)
