@@ -185,7 +185,7 @@ def atomic_max(
 ) -> tensor:
     """Replace a value in memory by the maximum of this value and another value, atomically.
 
-    The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
+    The values are integers of 32 or 64 bits, fp32 or fp64. For floats, -0.0 is less than 0.0.
 
     Example:
         old = tl.atomic_max(out_ptr + offsets, x)
@@ -204,7 +204,7 @@ def atomic_min(
 ) -> tensor:
     """Replace a value in memory by the minimum of this value and another value, atomically.
 
-    The values are integers of 32 or 64 bits, fp32 or fp64. The function orders -0.0 below 0.0.
+    The values are integers of 32 or 64 bits, fp32 or fp64. For floats, -0.0 is less than 0.0.
 
     Example:
         old = tl.atomic_min(out_ptr + offsets, x)

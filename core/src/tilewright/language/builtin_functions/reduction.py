@@ -23,7 +23,7 @@ def reduce(
     order: Any = None,
     _semantic: Any = None,
 ) -> Any:
-    """Combine the elements along an axis into one, by a function that combines two elements.
+    """Reduce an axis to one element, by a function that combines two elements.
 
     Args:
         input: a tensor, or a tuple of n tensors of one shape that are reduced together.

@@ -528,7 +528,7 @@ def device_function(
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """Decorate a Python function that the compiler runs where a kernel calls it.
+    """Decorate a Python function, so that the compiler evaluates its calls in kernels.
 
     In a kernel, the function receives the values of constexpr arguments and returns a constexpr. On
     the host, you can call it like an ordinary function. The source of the function is part of the

@@ -226,9 +226,9 @@ def vjp(
 
     Unless a loop only adds to its loop-carried floats, the adjoint needs memory, called a tape, for
     the values of these floats in each iteration of each program instance. To find the size of the
-    tape, the launch first counts the iterations. If their number depends only on scalar arguments,
-    the launch counts them on the host. Otherwise, the launch runs another kernel, which counts the
-    iterations on the device.
+    tape, the launch first counts the iterations. If the number of iterations depends only on scalar
+    arguments, the launch computes this number on the host. Otherwise, the launch runs another
+    kernel, which counts the iterations on the device.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.
