@@ -340,7 +340,7 @@ def k_grouped_matmul(
     invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
-    """Multiply, for each group of rows, the transpose of the rows of ``a`` by the rows of ``b``.
+    """For each group of rows, multiply the transpose of ``a``'s rows by ``b``'s rows.
 
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.

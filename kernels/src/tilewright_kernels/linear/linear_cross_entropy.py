@@ -209,8 +209,8 @@ def linear_cross_entropy(
 
     The function processes the rows in chunks and stores the logits of only one chunk at a time. On
     a GPU, a chunk has at most 2**29 logits. If gradients are required, the forward pass computes
-    the gradients of the loss chunk by chunk, and the backward pass multiplies these gradients by
-    the gradient that it receives for the loss. The gradient of the weight is a sum over the
+    the gradients of the loss chunk by chunk, and the backward pass multiplies them by the gradient
+    of the loss, which it receives as its argument. The gradient of the weight is a sum over the
     chunks, which is accumulated in the element type of the weight. If the arguments are JAX arrays,
     all logits are computed at once, because JAX arrays are immutable.
 
@@ -228,7 +228,7 @@ def linear_cross_entropy(
         The loss: a float32 array without axes (a scalar).
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the reduction is unknown.
+        ValueError: the shapes of the arguments do not match, or ``reduction`` is unknown.
 
     Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2024.
     """

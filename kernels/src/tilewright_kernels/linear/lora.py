@@ -42,9 +42,9 @@ def lora_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N). The result of ``x @ weight + bias`` is rounded to the type of x.
-        The epilogue of the last matmul, ``(scale * (x @ a)) @ b``, adds this rounded result in
-        float32.
+        An array of shape (..., N). The function first computes ``x @ weight + bias`` and rounds it
+        to the type of ``x``. The epilogue of the last matmul, ``(scale * (x @ a)) @ b``, then adds
+        this rounded array in float32.
 
     Gradients: those of the matmuls.
 

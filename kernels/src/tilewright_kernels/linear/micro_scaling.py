@@ -198,11 +198,12 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         A pair of the elements and their scales. 8-bit elements have the shape (M, N). 4-bit
         elements are stored as uint8 of shape (M, N / 2): each byte contains two elements, the first
         one in its lower half. The scales have the shape (M, N / 32) and type uint8: a scale is a
-        power of two, stored as its exponent plus 127. A quantized element times its scale is the
-        value that it represents. The scale of a block is the largest power of two that is not above
-        the block's largest magnitude, divided by the largest power of two that the element type can
-        represent. Elements are rounded to nearest, ties to even, and saturate. If a block contains
-        infinity or NaN, its scale is stored as 255, which means NaN.
+        power of two, stored as its exponent plus 127. Each quantized element represents the product
+        of the element and its scale. Every block of 32 elements has one scale. To compute the
+        scale, the function takes the largest power of two that is not above the block's largest
+        magnitude, and divides it by the largest power of two that the element type can represent.
+        Elements are rounded to nearest, ties to even, and saturate. If a block contains infinity or
+        NaN, its scale is stored as 255, which means NaN.
 
     Raises:
         ValueError: x is not a matrix with a multiple of 32 columns, or ``dtype`` is none of the

@@ -356,10 +356,11 @@ def scaled_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). Within a block, matrix instructions multiply the elements and add
-        the products. The sums of the blocks are then scaled, and added in float32. On GPUs, if
-        ``a`` has only one row and each block has its own scale, the kernel multiplies the row by
-        the scales first, and adds the products in float32.
+        An array of shape (M, N). For each block of elements that share a scale, matrix instructions
+        multiply the elements and add the products. The kernel then multiplies the sum of each block
+        by the scales, and adds these sums in float32. On GPUs, if ``a`` has only one row and each
+        block has its own scale, the kernel multiplies the row by the scales first, and adds the
+        products in float32.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -395,7 +395,7 @@ def cross_entropy(
         An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the reduction is unknown.
+        ValueError: the shapes of the arguments do not match, or ``reduction`` is unknown.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """

@@ -296,7 +296,7 @@ def kl_div(
         An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the reduction is unknown.
+        ValueError: the shapes of the arguments do not match, or ``reduction`` is unknown.
     """
     return KL_DIV(x, target, log_target, reduction, out=out)
 
@@ -320,7 +320,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, the reduction is unknown, or ``beta``
+        ValueError: the shapes of the arguments do not match, ``reduction`` is unknown, or ``beta``
             is not between 0 and 1.
 
     Source: Agarwal et al., "On-Policy Distillation of Language Models", 2024.

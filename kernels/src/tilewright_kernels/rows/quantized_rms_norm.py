@@ -166,13 +166,14 @@ def rms_norm_quantized(
         out: a pair of arrays for the results.
 
     Returns:
-        A pair: the quantized elements, and the scale of each row in float32. A quantized element
-        times its scale is the value that it represents. Each scale is chosen so that the largest
-        magnitude of its row is quantized to the largest number of the 8-bit type. There is no
-        gradient.
+        A pair: the quantized elements, and the scale of each row in float32. Each quantized element
+        represents the product of the element and its row's scale. Each scale is chosen so that the
+        largest magnitude of its row is quantized to the largest number of the 8-bit type. There is
+        no gradient.
 
     Raises:
-        ValueError: the shapes of the arguments do not match, or the type is not supported.
+        ValueError: the shapes of the arguments do not match, or ``dtype`` is none of the listed
+            types.
     """
     found: tuple[Any, Any] = RMS_NORM_QUANTIZED(x, weight, dtype, eps, offset, out=out)
     return found

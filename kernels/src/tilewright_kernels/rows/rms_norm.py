@@ -319,8 +319,8 @@ def add_rms_norm(
         out: a pair of contiguous arrays for the results.
 
     Returns:
-        A pair: the norm of the sum, and the sum itself, both with the shape and element type of
-        ``x``. The norm is computed from the sum before the sum is rounded to the type of ``x``.
+        A pair: the normalized sum, and the sum itself, both with the shape and element type of
+        ``x``. The function normalizes the sum before it rounds the sum to the type of ``x``.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

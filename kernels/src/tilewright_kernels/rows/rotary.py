@@ -182,7 +182,7 @@ def rotary(
     inverse: bool = False,
     out: Any = None,
 ) -> Any:
-    """Apply rotary embedding: rotate pairs of elements of each head by the angles of its row.
+    """Apply rotary embedding: rotate the pairs of elements in a row's heads by the row's angles.
 
     Args:
         x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of float16,

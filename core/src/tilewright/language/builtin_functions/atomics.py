@@ -147,7 +147,7 @@ _DETAILS = """
 
     Returns:
         The values that were in memory before the operation: a tensor with the shape of the pointers
-        and the element type of the memory.
+        and the element type of the values in memory.
 
     Raises:
         ValueError: the pointer is constant, the element type has no such atomic, or shapes do not
@@ -312,7 +312,7 @@ def atomic_cas(
 
     Returns:
         The values that were in memory before the operation: a tensor with the shape of the pointers
-        and the element type of the memory.
+        and the element type of the values in memory.
 
     Raises:
         ValueError: the pointer points to constants, elements have another width, or shapes do not

@@ -11,7 +11,7 @@ from tilewright_kernels.linear.epilogue import Epilogue
 
 @tw.jit
 def row_scale(x, rows, columns, M, N, scale_ptr):
-    """Multiply each row by its scale. The array of this epilogue is the scales, of shape (M,)."""
+    """Multiply each row by its scale. The epilogue's array contains the scales, of shape (M,)."""
     scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
     return x * scale.to(x.dtype)[:, None]
 
@@ -21,7 +21,8 @@ def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
     """Return the epilogue that normalizes each group of columns of a row, such as a head.
 
     The epilogue has one array, the weight, of shape (columns,). Each group is divided by its root
-    mean square and multiplied by the weight. All arithmetic is in the accumulator's type.
+    mean square and multiplied by the weight. The epilogue computes in the type of the matmul's
+    accumulator.
 
     Args:
         columns: the number of columns of a group: a power of two up to 256 that divides N.
@@ -48,8 +49,9 @@ def rotary_epilogue(width: int, columns: int, *, interleaved: bool = False) -> E
 
     The arrays of the epilogue are cosines and sines of shape (positions, width / 2). If the
     position of a row is not its index, pass the positions of all rows as a third array, of int32
-    and shape (M,). The other columns of a row do not change. For example, if the matmul is a
-    projection to queries, keys and values, rotate the queries and keys, but not the values.
+    and shape (M,). The columns after the first ``columns`` do not change. For example, if the
+    matmul is a projection to queries, keys and values, rotate the queries and keys, but not the
+    values.
 
     Args:
         width: the number of columns of a head: a power of two up to 256.

@@ -184,11 +184,11 @@ def matmul_quantized(
 
     Returns:
         A pair: the quantized elements, of shape (..., N), and their scales in float32, of shape
-        (..., N / block) with N / block rounded up. If ``scale`` is given, the second array is
-        ``scale``. A quantized element times its scale is the value that it represents. Each scale
-        is chosen so that the largest magnitude of its block is quantized to the largest number of
-        the 8-bit type. With ``scale``, elements beyond the range of the type saturate: they become
-        the smallest or the largest number of the type. There is no gradient.
+        (..., N / block) with N / block rounded up. If you pass ``scale``, the second array of the
+        pair is ``scale`` itself. Each quantized element represents the product of the element and
+        its scale. Each scale is chosen so that the largest magnitude of its block is quantized to
+        the largest number of the 8-bit type. With ``scale``, elements beyond the range of the type
+        saturate: they become the smallest or the largest number of the type. There is no gradient.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``dtype`` or ``block`` is not

@@ -16,8 +16,8 @@ def pack_weights(q: Any, bits: int) -> Any:
 
     The K axis is divided into runs of equal length. This length is the largest power of two that
     divides K, but at most 128. For each run, the words of all rows are contiguous in memory. Each
-    word holds consecutive elements of a row. Its lower 16 bits hold elements 0, 2, 4 …, with
-    element 0 in the lowest bits, and its upper 16 bits hold elements 1, 3, 5 ….
+    word holds consecutive elements of a row. The lower 16 bits of a word hold elements 0, 2, 4 …,
+    with element 0 in the lowest bits, and the upper 16 bits hold elements 1, 3, 5 ….
 
     Raises:
         ValueError: a row does not fill a whole number of words, or ``bits`` is not 2, 4 or 8.
