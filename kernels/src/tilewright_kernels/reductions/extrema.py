@@ -290,8 +290,8 @@ def max(
         out: the array for the result.
 
     Returns:
-        An array of the element type of ``x``. A maximum is NaN if one of its elements is NaN. If
-        several elements are equal to the maximum, only the first of these elements receives the
+        An array of the element type of ``x``. If one of the elements is NaN, their maximum is NaN.
+        If several elements are equal to the maximum, only the first of these elements receives the
         gradient of the maximum.
 
     Raises:

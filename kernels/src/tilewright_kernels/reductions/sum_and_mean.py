@@ -196,7 +196,7 @@ def mean(
         elements, the mean is NaN.
 
     Raises:
-        TypeError: ``x`` is of integers.
+        TypeError: ``x`` contains integers.
         ValueError: an axis is out of range, or an axis is named twice.
     """
     if not is_floating(x.dtype):

@@ -93,7 +93,7 @@ MULTINOMIAL = Operation("multinomial", ("index",), _shapes, _launch, reference=_
 
 
 def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any = None) -> Any:
-    """Draw random positions in each row, with replacement, by the probabilities of its elements.
+    """Draw positions in each row at random, with the given probabilities and with replacement.
 
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32; rows need

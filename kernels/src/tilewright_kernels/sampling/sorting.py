@@ -191,8 +191,9 @@ def sort_by_key(
         descending: whether the largest keys come first.
 
     Returns:
-        A pair: the sorted keys, and the values in the order of their keys. Values of equal keys
-        keep their order. Keys and values have gradients.
+        A pair: the sorted keys, and the values in the order of their keys. If keys are equal, their
+        values keep their order. The function is differentiable with respect to ``keys`` and
+        ``values``.
 
     Raises:
         TypeError: keys have more than 32 bits.

@@ -104,7 +104,8 @@ def topk(
     Returns:
         The elements and their positions (int64). If ``payload`` is given, its elements at these
         positions are the third result. Among equal elements, the one with the lower position comes
-        first. NaN counts as larger than every number. ``x`` and ``payload`` have gradients.
+        first. NaN counts as larger than every number. The function is differentiable with respect
+        to ``x`` and ``payload``.
 
     Raises:
         TypeError: the elements of ``x`` have more than 32 bits.

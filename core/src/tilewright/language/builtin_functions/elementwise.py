@@ -207,7 +207,7 @@ def maximum(
 def clamp(
     x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, _semantic: Any = None
 ) -> tensor:
-    """Clamp a value between two limits, of which the lower one must not exceed the upper one.
+    """Clamp a value between two limits; ``min`` must not exceed ``max``.
 
     Args:
         x: a tensor or a number.
@@ -238,7 +238,7 @@ def clamp(
 
 @builtin
 def expect_zero(x: Any, mask: Any, _semantic: Any = None) -> tensor:
-    """Return the operand; in debug mode, also assert that it is zero where a mask is true.
+    """Return ``x``; in debug mode, also assert that ``x`` is zero where ``mask`` is true.
 
     Args:
         x: a tensor of numbers.

@@ -254,10 +254,11 @@ def dot_scaled(
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
     multiplies each operand by its scales, and converts the scaled elements to bf16. There are two
-    exceptions. If only one operand has scales and the other operand is fp16, the kernel converts
-    the scaled elements to fp16. If an operand with scales is fp16, the kernel converts the scaled
-    elements of this operand to fp32. If a scaled element is out of the range of the type that it is
-    converted to, the kernel computes the matmul again by a slower method.
+    exceptions. If only one operand has scales, and the operand without scales is fp16, the kernel
+    converts the scaled elements to fp16. If the elements of an operand with scales are themselves
+    fp16, the kernel converts the scaled elements of this operand to fp32. If a scaled element is
+    out of the range of the type that it is converted to, the kernel computes the matmul again by a
+    slower method.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.
