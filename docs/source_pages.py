@@ -49,13 +49,13 @@ class Example:
 SOURCES = (
     Example(
         "sources/backend_c",
-        "This backend translates Tile IR to C. The page [Write a backend](../vendors/index.md) "
-        "describes this backend.",
+        "The example backend `backend_c` translates Tile IR to C. The page "
+        "[Write a backend](../vendors/index.md) describes this backend.",
         ("backend_c",),
     ),
     Example(
         "sources/backend_opencl",
-        "This backend translates Tile IR to OpenCL C. The page "
+        "The example backend `backend_opencl` translates Tile IR to OpenCL C. The page "
         "[Write a backend](../vendors/index.md) describes this backend.",
         ("backend_opencl",),
     ),

@@ -23,15 +23,16 @@ INTRODUCTION = """# Results
 This page compares the times of operations of the [kernel library](kernels/index.md) with the times
 of the same operations in other libraries. The scripts in `benchmarks/kernels` of the repository
 measured these times. On GPUs, the times are device times. The L2 cache was overwritten before each
-call, and the libraries were measured in alternation. A lower bound of each time is the time that
-the GPU needs at the peak rates of its data sheet. The column "of the roof" shows this lower bound
-as a percentage of the measured time. Each column after the column "of the roof" shows ratios for
-one library: the library's time divided by Tilewright's time. If a ratio is above 1, Tilewright is
+call, and the libraries were measured in alternation. A lower bound of each time is computed from
+the peak rates in the GPU's data sheet: the time for the arithmetic of the operation or the time for
+its memory transfers, whichever is longer. The column "of the roof" shows this lower bound as a
+percentage of the measured time. Each column after the column "of the roof" shows ratios for one
+library: the library's time divided by Tilewright's time. If a ratio is above 1, Tilewright is
 faster. The result of each case was compared with the result of a formula in float64, and with the
-results of 20 further launches of the same kernel. The column `deterministic` shows ratios for
-Tilewright's own backward pass of attention with `deterministic=True`. In the measurements of
-attention, the decoding kernels of vLLM and SGLang divide the keys into the number of parts that the
-servers of these packages select.
+results of 20 further launches of the same kernel. The column `deterministic` compares two variants
+of Tilewright's backward pass of attention: the time with `deterministic=True` divided by the time
+without this option. In the measurements of attention, the decoding kernels of vLLM and SGLang
+divide the keys into the number of parts that the servers of these packages select.
 
 """
 

@@ -299,7 +299,7 @@ class ForeignKernelError(TilewrightError):
 
 
 class AutotunerError(TilewrightError):
-    """No configuration of the autotuner works."""
+    """The autotuner cannot choose a configuration of the kernel."""
 
     page = "reference/tuning"
 

@@ -267,7 +267,7 @@ def permute(x: Any, order: ExpertOrder, *, out: Any = None) -> Any:
     Returns:
         An array of shape (tokens * k, columns). The rows of expert e begin with row
         ``order.starts[e]`` and end before row ``order.starts[e + 1]``. The gradient of a row of
-        ``x`` is the sum of the gradients of its k copies, which are added in a fixed order.
+        ``x`` is the sum of the gradients of its k copies. The gradients are added in a fixed order.
 
     Raises:
         ValueError: ``order`` was made for a different number of tokens.

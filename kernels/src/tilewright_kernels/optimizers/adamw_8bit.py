@@ -355,7 +355,7 @@ def adamw_8bit(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Update parameters in place by a step of AdamW, whose moments are stored in 8 bits.
+    """Update parameters in place by a step of AdamW, with both moments stored in 8 bits.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.

@@ -30,7 +30,7 @@ def cdiv(x, div):
 
 @device_function
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """Reorder the program instances of a 2-D grid, so that those running at once lie in few rows.
+    """Reorder a 2-D grid, so that program instances that run at once lie in few rows.
 
     The function divides the grid into groups of ``size_g`` rows. Within a group, consecutive
     program instances go down one column before they continue with the next column.

@@ -48,7 +48,7 @@ Results = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class CompilationStep:
-    """One step of :func:`bisect`: a run of the kernel after one pass, or on the backend.
+    """One step of :func:`bisect`: a run of the Tile IR after one pass, or a run on the backend.
 
     Attributes:
         name: how the step computes the results. ``pass 2 cse``: the reference interpreter runs the
@@ -160,15 +160,15 @@ class Bisected:
 def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     """Return an object whose launches search for the compilation step that changes the results.
 
-    Launch it as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
-    kernel itself. The launch returns a :class:`Bisection`. First, the reference interpreter runs
-    the Tile IR that the frontend generates. Then it runs the Tile IR after each of the backend's
-    passes, and the results of each run are compared with those of the frontend's Tile IR. At the
-    end, the backend runs the kernel. If only the backend's results are wrong, the backend runs the
-    kernel again several times, each time with one launch option changed. If the results of a step
-    are wrong, the kernel also runs in checked mode, which searches for faults that could be the
-    reason, such as races. After the search, the arrays hold the results of the frontend's Tile IR
-    on the reference interpreter.
+    Launch the returned object as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of
+    a launch of the kernel itself. The launch returns a :class:`Bisection`. First, the reference
+    interpreter runs the Tile IR that the frontend generates. Then the interpreter runs the Tile IR
+    after each of the backend's passes, and the results of each run are compared with those of the
+    frontend's Tile IR. At the end, the backend runs the kernel. If only the backend's results are
+    wrong, the backend runs the kernel again several times, each time with one launch option
+    changed. If the results of a step are wrong, the kernel also runs in checked mode, which
+    searches for faults that could be the reason, such as races. After the search, the arrays hold
+    the results of the frontend's Tile IR on the reference interpreter.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator

@@ -62,12 +62,12 @@ class Watched:
 def watch(kernel: Any) -> Watched:
     """Return an instrumented kernel whose launches record the float values of the kernel.
 
-    Launch it as ``watch(kernel)[grid](*args, **keywords)``, with the arguments of a launch of the
-    kernel itself. The launch writes the same arrays as a launch of the kernel, waits until the
-    kernel has finished, and returns a :class:`WatchReport`. The instrumented kernel is compiled in
-    each launch, and is many times slower than the original. In the instrumented kernel, the
-    compiler may fuse fewer multiplications with additions, so the last bits of results can differ
-    from those of the original kernel.
+    Launch the instrumented kernel as ``watch(kernel)[grid](*args, **keywords)``, with the arguments
+    of a launch of the kernel itself. The launch writes the same arrays as a launch of the kernel,
+    waits until the kernel has finished, and returns a :class:`WatchReport`. The instrumented kernel
+    is compiled in each launch, and is many times slower than the original. In the instrumented
+    kernel, the compiler may fuse fewer multiplications with additions, so the last bits of results
+    can differ from those of the original kernel.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator
