@@ -273,7 +273,7 @@ class RefusedError(LaunchError):
 
 
 class KernelError(TilewrightError, RuntimeError):
-    """A failed assertion, or a faulty memory access in checked mode, while a kernel runs."""
+    """An assertion failed while a kernel ran, or checked mode found a faulty memory access."""
 
     page = "debugging#checks-in-compiled-code"
 

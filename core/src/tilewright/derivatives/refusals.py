@@ -13,7 +13,7 @@ REWRITE = (
 
 
 class DerivativeError(TilewrightError):
-    """A kernel has no derivative, or the compiler cannot derive one.
+    """The compiler cannot derive the derivative of a kernel, or no derivative exists.
 
     Attributes:
         reason: the operation that has no derivative, and why.

@@ -167,7 +167,7 @@ def trans(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
             arguments. By default, the last two axes are exchanged.
 
     Returns:
-        A tensor with the same elements.
+        A tensor with the elements of ``input``, whose axes are permuted.
 
     Raises:
         ValueError: ``dims`` is missing and there are fewer than two axes, or ``dims`` is not a
@@ -198,7 +198,7 @@ def permute(input: Any, *dims: Any, _semantic: Any = None) -> tensor:
             arguments.
 
     Returns:
-        A tensor with the same elements.
+        A tensor with the elements of ``input``, whose axes are permuted.
 
     Raises:
         ValueError: ``dims`` is not a permutation.

@@ -91,9 +91,9 @@ _MASK = OptionalOperand("the elements to read; masked-off elements are zero")
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying the elements at the pointers to shared memory (cp.async). The next "
-    "`simt.commit` adds these copies to a commit group. The copies are complete after a "
-    "`simt.wait` for this group",
+    "start copying elements from the given pointers into a slot, which is in shared memory "
+    "(cp.async). The next `simt.commit` adds these copies to a commit group. The copies are "
+    "complete after a `simt.wait` for this group",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -111,11 +111,11 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying the elements at a warp's pointers to words of shared memory in a slot "
-    "(cp.async). No other warp accesses these words. If several lanes have pointers to the same "
-    "element, the element is copied to one word. The next `simt.commit` adds the copies to a "
-    "commit group. After the warp has waited for this group, it may read these words without a "
-    "barrier",
+    "start copying elements from the pointers of each warp into a slot, to addresses in shared "
+    "memory that no other warp accesses (cp.async). If several lanes of a warp have pointers to "
+    "the same element, one of these lanes copies the element. The next `simt.commit` adds the "
+    "copies to a commit group. After a warp has waited for this group, it may read the elements "
+    "that it copied without a barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )

@@ -87,9 +87,9 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at `base` in a slot, and copy it to the global "
-    "memory that `simt.descriptors` reserved. If the operation is executed again, it overwrites "
-    "its earlier tensor map, so no copy in flight may still use the earlier map",
+    "encode a device-side tensor map of the tensor at `base` in a slot, and copy the map to the "
+    "global memory that `simt.descriptors` reserved. If the operation is executed again, it "
+    "overwrites its earlier tensor map, so no copy in flight may still use the earlier map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,

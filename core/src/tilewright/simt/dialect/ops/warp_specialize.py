@@ -142,16 +142,18 @@ class Turn(Operation):
 OPS.row(
     Turn,
     "simt.turn_wait",
-    "wait at the named barrier of this partition until the previous partition in the order has "
-    "passed the turn to this partition. The partition at position 0 has the first turn",
+    "wait until this partition may use a hardware unit that several partitions use one after "
+    "another, in a cyclic order. The partition waits at its named barrier until the previous "
+    "partition in the order has executed `simt.turn_pass`. At the start, the partition at position "
+    "0 continues first",
     nothing,
     effects=Effect.ORDER,
 )
 OPS.row(
     Turn,
     "simt.turn_pass",
-    "pass the turn to the next partition in the order, by arriving at the named barrier of that "
-    "partition",
+    "let the next partition in the cyclic order continue after its `simt.turn_wait`, by arriving "
+    "at the named barrier of that partition",
     nothing,
     effects=Effect.ORDER,
 )
