@@ -205,7 +205,8 @@ def table(name: str) -> str:
     rivals = [seconds for row in rows for seconds in row["rivals"].values()]
     caption_of_cpu = (
         "The CPU times are for float32 matrices of 512 x 512, measured on two cores "
-        f"({caption(CPU_LADDER)}). PyTorch takes {min(rivals) * 1e3:.3g} ms for the same matmul"
+        f"({caption(CPU_LADDER)}). PyTorch takes {min(rivals) * 1e3:.3g} ms for the same matmul "
+        "on these cores"
     )
     found = (
         "*The times and rates of the GPU are for f16 matrices of 4096 x 4096 "

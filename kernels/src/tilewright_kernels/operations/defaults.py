@@ -57,9 +57,9 @@ def use_defaults(**settings: Any) -> Iterator[None]:
 def use_references() -> Iterator[None]:
     """Use reference versions of all functions within a ``with`` block, in all threads.
 
-    Use the block on devices without a backend, or for comparisons. A reference version computes a
-    function's formula with the operations of NumPy, PyTorch or JAX, in the element types of its
-    arguments.
+    Such a block is useful on devices that have no backend, and for comparisons with the kernels. A
+    reference version computes a function's formula with the operations of NumPy, PyTorch or JAX, in
+    the element types of its arguments.
     """
     before, DEFAULTS.references = DEFAULTS.references, True
     try:
