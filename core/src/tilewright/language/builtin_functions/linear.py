@@ -255,8 +255,9 @@ def dot_scaled(
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
     multiplies each operand by its scales, and converts the scaled elements to bf16. There are two
     exceptions. If only one operand has scales, and the operand without scales is fp16, the kernel
-    converts the scaled elements to fp16. If the elements of an operand with scales are themselves
-    fp16, the kernel converts the scaled elements of this operand to fp32. If a scaled element is
+    converts the scaled elements to fp16. The second exception takes precedence:
+    if an operand with scales consists of fp16 elements, the kernel multiplies these by the scales,
+    and converts the products to fp32. If a scaled element is
     out of the range of the type that it is converted to, the kernel computes the matmul again by a
     slower method.
 

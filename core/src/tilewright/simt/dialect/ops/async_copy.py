@@ -130,8 +130,8 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "read the elements that each warp copied to a slot with `simt.own_copy_start`. The result is "
-    "a tile in the layout of the pointers of these copies, or a scalar",
+    "let each warp read the elements that it copied to a slot with `simt.own_copy_start`. The "
+    "result is a tile in the layout of the pointers of these copies, or a scalar",
     _own_load,
     effects=Effect.READ,
     explicit_results=True,
