@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.ir.core import Value
-from tilewright.ir.ops.memory import Store
+from tilewright.ir.ops.memory import Load, Store
 from tilewright.ir.types import PointerType, TileType, shape_of
 from tilewright.llvm.emission.registers import storage_size
 from tilewright_cpu.codegen.analysis.strides import stride_along
@@ -97,7 +97,8 @@ def _pairs_to_compare(context: Context, stores: Sequence[Store]) -> list[tuple[V
         others = [store for store in stores if not is_in_place(context, store, value)]
         if not others:
             continue
-        pointer = load.operands[0]
+        assert isinstance(load, Load)
+        pointer = load.pointer
         if (
             last > group_end
             or shape_of(pointer.type) != shape_of(stores[0].pointer.type)
