@@ -48,7 +48,7 @@ def test_a_description_has_signature_parameters_result_and_errors() -> None:
     assert "| `x` | of shape (..., columns)" in text and "Returns: An array" in text
     marks = "<!-- function: Epilogue -->\n<!-- function: mean -->"
     assert "|\n\n### tk.mean" in filled(f"a\n{marks}\nb")  # no row of the table before
-    assert "`TypeError`: `x` is of integers" in description("mean").replace("``", "`")
+    assert "`TypeError`: `x` contains integers" in description("mean").replace("``", "`")
 
 
 @pytest.mark.parametrize("name", [name for page in PAGES.values() for name in named(page)])
