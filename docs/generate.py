@@ -49,8 +49,8 @@ SIMT_INTRODUCTION = """# SIMT IR
 SIMT IR is the intermediate representation of the [GPU toolkit](../developers/toolkit/index.md),
 which all GPU backends share. It consists of the operations of [Tile IR](ir.md) except `dot`, and of
 the {count} operations on this page. The page is generated from the table of these operations
-(`tilewright.simt.dialect.ops.OPS`). [The toolkit's pages](../developers/toolkit/ir.md) show each
-operation in an example, and describe the types and layouts of SIMT IR.
+(`tilewright.simt.dialect.ops.OPS`). See [The SIMT IR](../developers/toolkit/ir.md) for an example
+of each operation, and for a description of the types and layouts of SIMT IR.
 
 """
 

@@ -49,38 +49,40 @@ class Example:
 SOURCES = (
     Example(
         "sources/backend_c",
-        "The example backend `backend_c` translates Tile IR to C. The page "
-        "[Write a backend](../vendors/index.md) describes this backend.",
+        "The example backend `backend_c` translates Tile IR to C. See "
+        "[Write a backend](../vendors/index.md) for a description of this backend.",
         ("backend_c",),
     ),
     Example(
         "sources/backend_opencl",
-        "The example backend `backend_opencl` translates Tile IR to OpenCL C. The page "
-        "[Write a backend](../vendors/index.md) describes this backend.",
+        "The example backend `backend_opencl` translates Tile IR to OpenCL C. See "
+        "[Write a backend](../vendors/index.md) for a description of this backend.",
         ("backend_opencl",),
     ),
     Example(
         "sources/backend_lyra",
-        "This backend uses the GPU toolkit. The page [A GPU backend](../vendors/gpu_backend.md) "
-        "describes this backend.",
+        "The example backend `backend_lyra` is for a GPU, and uses the "
+        "[GPU toolkit](../developers/toolkit/index.md), the part of Tilewright that all GPU "
+        "backends share. See [A GPU backend](../vendors/gpu_backend.md) for a description of this "
+        "backend.",
         ("backend_lyra",),
     ),
     Example(
         "sources/llama_block",
-        "This program trains one block of a Llama model. The page "
-        "[Example programs](../kernels/programs.md) describes this program.",
+        "This program trains one block of a Llama model. See "
+        "[Example programs](../kernels/programs.md) for a description of this program.",
         ("llama_block.py",),
     ),
     Example(
         "sources/paged_server",
-        "This program serves requests to a language model with a paged key-value cache. The page "
-        "[Example programs](../kernels/programs.md) describes this program.",
+        "This program serves requests to a language model with a paged key-value cache. See "
+        "[Example programs](../kernels/programs.md) for a description of this program.",
         ("paged_server.py", "tiny_llama"),
     ),
     Example(
         "sources/train_transformer",
-        "This program trains a transformer that consists of four kernels, with PyTorch or JAX. The "
-        "page [Gradients](../tutorials/gradients.md) describes this program.",
+        "This program trains a transformer that consists of four kernels, with PyTorch or JAX. See "
+        "[Gradients](../tutorials/gradients.md) for a description of this program.",
         ("train_transformer.py", "transformer"),
     ),
 )

@@ -153,8 +153,8 @@ the second number is the bound for fp64. The table has three columns of bounds:
   allows it.
 - The column *checked* states how far a result may differ from the value that NumPy computes: on
   every backend, the tests and the command `tilewright surface` fail if the difference is larger.
-  The tests and the command run with the backend's default for the launch option `math`. The
-  permitted difference allows for the error of NumPy's value, too.
+  For this check, the launch option `math` has the backend's default. The permitted difference
+  includes the error of NumPy's value.
 
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
 arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another

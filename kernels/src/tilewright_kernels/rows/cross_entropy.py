@@ -392,7 +392,8 @@ def cross_entropy(
         out: the array for the result.
 
     Returns:
-        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
+        A float32 array: if ``reduction`` is ``"none"``, it has an element for each row, and
+        otherwise it is a scalar.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``reduction`` is unknown.

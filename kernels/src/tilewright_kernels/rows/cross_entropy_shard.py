@@ -120,9 +120,10 @@ def cross_entropy_shard(
         out: a pair of arrays for the results.
 
     Returns:
-        A pair of float32 arrays with an element for each row: the logarithm of the row's sum of
-        exponentials, and the logit of the row's target. The logit is 0 if another shard contains
-        the target. Both arrays have gradients.
+        A pair of float32 arrays with an element for each row. The first array contains the
+        logarithm of the sum of the exponentials of the row's logits in this shard. The second array
+        contains the logit of the row's target, or 0 if another shard contains the target. Both
+        arrays have gradients.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

@@ -293,7 +293,8 @@ def kl_div(
         out: the array for the result.
 
     Returns:
-        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
+        A float32 array: if ``reduction`` is ``"none"``, it has an element for each row, and
+        otherwise it is a scalar.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``reduction`` is unknown.
@@ -304,8 +305,8 @@ def kl_div(
 def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out: Any = None) -> Any:
     """Return the generalized Jensen-Shannon divergence of two distributions.
 
-    The divergence is ``beta KL(p, m) + (1 - beta) KL(q, m)``, where q is ``exp(x)``, p is
-    ``exp(target)``, and m is ``beta p + (1 - beta) q``.
+    The divergence is ``beta KL(p, m) + (1 - beta) KL(q, m)``, where KL is the Kullback-Leibler
+    divergence, q is ``exp(x)``, p is ``exp(target)``, and m is ``beta p + (1 - beta) q``.
 
     Args:
         x: logarithms of the student's probabilities, of shape (..., classes), of float16, bfloat16
@@ -317,7 +318,8 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         out: the array for the result.
 
     Returns:
-        An array of float32: a scalar, or an element for each row if ``reduction`` is ``"none"``.
+        A float32 array: if ``reduction`` is ``"none"``, it has an element for each row, and
+        otherwise it is a scalar.
 
     Raises:
         ValueError: the shapes of the arguments do not match, ``reduction`` is unknown, or ``beta``

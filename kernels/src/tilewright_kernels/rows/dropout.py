@@ -138,7 +138,7 @@ def _gradients(saved: Any, dy: Any) -> Mapping[str, Any]:
 
 
 def dropout(x: Any, rate: float, seed: int, *, out: Any = None) -> Any:
-    """Set each element to zero with probability ``rate``, and divide the others by ``1 - rate``.
+    """Set each element to zero with probability ``rate``, and divide all others by ``1 - rate``.
 
     Args:
         x: of any shape and strides, of float16, bfloat16 or float32.

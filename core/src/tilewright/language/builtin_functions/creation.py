@@ -170,10 +170,9 @@ def cast(
     finite number of the type. If a float is out of the range of an integer type, the result is the
     nearest integer of the type. A conversion to an 8-bit integer first converts the float to a
     16-bit integer (the nearest one if the float is out of range), and then keeps the low byte of
-    this integer. A NaN becomes the integer 0. Conversions from fp64 and conversions to 64-bit
-    integers are an exception: there, a NaN becomes the integer of which only the top bit is set (in
-    a conversion from fp64 to int32, for example, ``-2**31``). The results of conversions are the
-    same on every backend.
+    this integer. A NaN becomes the integer 0. In conversions from fp64 or to a 64-bit integer,
+    however, a NaN becomes the integer of which only the top bit is set, such as ``-2**31`` in a
+    conversion from fp64 to int32. The results of conversions are the same on every backend.
 
     Args:
         input: a tensor or a number of any type.

@@ -188,7 +188,7 @@ def store(
 
 @builtin
 def debug_barrier(_semantic: Any = None) -> None:
-    """Wait for all threads of the program instance, and make each thread's writes visible to all.
+    """Let all threads of the program instance wait for each other, and see each other's writes.
 
     Example:
         tl.debug_barrier()

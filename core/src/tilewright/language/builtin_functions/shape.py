@@ -67,7 +67,7 @@ def expand_dims(input: Any, axis: Any, _semantic: Any = None) -> tensor:
             negative ones count from the end.
 
     Returns:
-        A tensor with the same elements and the new axes.
+        A tensor with the elements of ``input`` and the new axes.
 
     Raises:
         ValueError: an axis is out of range, or named twice.

@@ -36,7 +36,7 @@ def squeeze(x, dim: core.constexpr):
         dim: the axis, whose extent is 1: a constexpr.
 
     Returns:
-        A tensor with the same elements.
+        A tensor with the elements of ``x`` and without the axis ``dim``.
 
     Raises:
         CompileTimeAssertionFailure: the axis has another extent.
@@ -58,7 +58,7 @@ def unsqueeze(x, dim: core.constexpr):
         dim: the position of the axis in the result: a constexpr.
 
     Returns:
-        A tensor with the same elements.
+        A tensor with the elements of ``x`` and one more axis.
 
     Example:
         row = tl.unsqueeze(x, 0)

@@ -173,8 +173,8 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     """Reinterpret the elements of ``tensor`` as another type of the same size.
 
     The argument ``dtype`` may be an element type of Tilewright, NumPy, PyTorch or another array
-    library. The result is a :class:`TensorWrapper`. If the tensor already has the type ``dtype``,
-    the result is the tensor itself.
+    library. If the tensor already has the type ``dtype``, the result is the tensor itself, and
+    otherwise a :class:`TensorWrapper` with the memory of ``tensor``.
 
     Raises:
         TypeError: ``tensor`` is not an array, or the sizes differ.

@@ -114,8 +114,8 @@ class CopyStart(Operation):
     "start copying elements from the pointers of each warp into a slot, to addresses in shared "
     "memory that no other warp accesses (cp.async). If several lanes of a warp have pointers to "
     "the same element, one of these lanes copies the element. The next `simt.commit` adds the "
-    "copies to a commit group. After a warp has waited for this group, it may read the elements "
-    "that it copied without a barrier",
+    "copies to a commit group. After a warp has waited for this group, it needs no barrier before "
+    "it reads the elements that it copied",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -144,9 +144,9 @@ class OwnLoad(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "end a commit group. The type of the returned token names a queue (copies, stores or "
-    "matmuls). The group contains all operations of this queue that were started since the last "
-    "commit of the queue",
+    "end a commit group of copies, of stores or of matmuls, as the type of the returned token "
+    "states. The group contains all operations of this kind that were started since the last "
+    "`simt.commit` of this kind",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -177,9 +177,9 @@ class LoadStart(Operation):
 
 @OPS.operation(
     "simt.keep_order",
-    "prevent the code generator from moving memory accesses across this operation. Loads that "
-    "were started before this operation then stay in flight while the code after this operation "
-    "runs",
+    "prevent the code generator from moving memory accesses across this operation. For example, "
+    "a load that was started before this operation then stays in flight while the code after the "
+    "operation runs",
     nothing,
     effects=Effect.ORDER,
 )
@@ -193,10 +193,11 @@ class KeepOrder(Operation):
 
 @OPS.operation(
     "simt.wait",
-    "wait until the groups of the tokens are complete. After the wait, the kernel may use the "
-    "tiles that were in flight, and may reuse the registers of the operands in `held`. A store "
-    "from a slot counts as complete when the store has read the slot. If `written` is set, the "
-    "store counts as complete only when it has also written global memory",
+    "wait until the commit groups that the given tokens stand for are complete. After the wait, "
+    "the kernel may use the tiles `tiles`, which were in flight, and may reuse the registers of "
+    "the tiles `held`, which matmuls in flight read. A store from a slot to global memory counts "
+    "as complete when the store has read the slot. If the attribute `written` is true, the store "
+    "counts as complete only when it has also written global memory",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",

@@ -100,7 +100,7 @@ class Release(Operation):
     buffer = SingleOperand()
 
 
-@OPS.operation("simt.slot", "the slot of a buffer with the given index", _slot)
+@OPS.operation("simt.slot", "the slot at the given index of a buffer", _slot)
 class Slot(Operation):
     __slots__ = ()
 

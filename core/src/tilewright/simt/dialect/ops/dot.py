@@ -68,7 +68,7 @@ class TileMatmul(Multiplication):
 
 @OPS.operation(
     "simt.dot",
-    "compute a @ b + c with the instructions of a matmul plan",
+    "compute a @ b + c with the instructions of the matmul plan that the attribute `plan` names",
     _dot,
     effects=Effect.READ,
 )
@@ -78,9 +78,9 @@ class PlannedDot(TileMatmul):
 
 @OPS.operation(
     "simt.dot_start",
-    "start a matmul a @ b + c with an asynchronous matmul plan (wgmma). The kernel may read the "
-    "result after a `simt.wait`. Before the wait, the kernel may only pass the result as the "
-    "accumulator c of the next matmul",
+    "start a matmul a @ b + c with the asynchronous matmul plan (such as wgmma) that the attribute "
+    "`plan` names. The kernel may read the result after a `simt.wait`. Before the wait, the kernel "
+    "may only pass the result as the accumulator c of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )

@@ -78,7 +78,7 @@ class Accumulators(Operation):
 
 @OPS.operation(
     "simt.accumulator",
-    "the accumulator at the given position in allocated tensor memory",
+    "the accumulator that begins at the unit `first` of allocated tensor memory",
     _accumulator,
     explicit_results=True,
 )

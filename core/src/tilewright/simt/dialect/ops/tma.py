@@ -99,8 +99,8 @@ class RowCopy(Operation):
 
 @OPS.operation(
     "simt.block_load_start",
-    "start a TMA load of a descriptor's block into a slot. The mbarrier at `index` counts the "
-    "bytes that have been copied",
+    "start a TMA load of a descriptor's block into a slot. The mbarrier that `index` selects "
+    "counts the bytes that have been copied",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -140,7 +140,7 @@ class BlockStoreStart(TmaCopy):
     "simt.rows_load_start",
     "start a TMA gather (gather4), which loads rows of a descriptor's tensor into a slot. In each "
     "row, the load starts at the given column. Another slot contains the indices of the rows. The "
-    "mbarrier at `index` counts the bytes that have been copied",
+    "mbarrier that `index` selects counts the bytes that have been copied",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
