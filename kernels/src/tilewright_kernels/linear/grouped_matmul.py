@@ -340,7 +340,7 @@ def k_grouped_matmul(
     invariant: bool | None = None,
     out: Any = None,
 ) -> Any:
-    """For each group of rows, multiply the transpose of ``a``'s rows by ``b``'s rows.
+    """For each group, multiply the transpose of the group's rows of ``a`` by its rows of ``b``.
 
     Args:
         a: of shape (rows, M), of float16, bfloat16 or float32.

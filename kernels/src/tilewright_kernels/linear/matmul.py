@@ -464,8 +464,8 @@ def matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (..., M, N), with the same bits in each call. Sums are computed in int32
-        if the operands are int8, and otherwise in float32.
+        An array of shape (..., M, N). Calls with the same arguments return the same bits. Sums are
+        computed in int32 if the operands are int8, and otherwise in float32.
 
     Raises:
         ValueError: the shapes of the arguments do not match, or ``arrays`` contains more than three

@@ -358,9 +358,9 @@ def scaled_matmul(
     Returns:
         An array of shape (M, N). For each block of elements that share a scale, matrix instructions
         multiply the elements and add the products. The kernel then multiplies the sum of each block
-        by the scales, and adds these sums in float32. On GPUs, if ``a`` has only one row and each
-        block has its own scale, the kernel multiplies the row by the scales first, and adds the
-        products in float32.
+        by the scales, and adds these sums in float32. On GPUs, if ``a`` has only one row and ``a``
+        or ``b`` has a scale for each block, the kernel first multiplies the elements of ``a`` by
+        the scales of the blocks, and then adds the products with the elements of ``b`` in float32.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

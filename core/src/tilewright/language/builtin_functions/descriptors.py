@@ -376,8 +376,8 @@ def make_tensor_descriptor(
 ) -> tensor_descriptor:
     """Make a descriptor of a strided tensor, which kernels read and write in blocks.
 
-    The function works on every device. Unlike in Triton, it needs no allocator
-    (:func:`tilewright.set_allocator`).
+    The function works on every device. Unlike in Triton, you need not set an allocator with
+    :func:`tilewright.set_allocator`.
 
     Args:
         base: a pointer to the first element, aligned to 16 bytes.

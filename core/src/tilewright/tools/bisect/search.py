@@ -167,8 +167,8 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     frontend's Tile IR. At the end, the backend runs the kernel. If only the backend's results are
     wrong, the backend runs the kernel again several times, each time with one launch option
     changed. If the results of a step are wrong, the kernel also runs in checked mode, which
-    searches for faults that could be the reason, such as races. After the search, the arrays hold
-    the results of the frontend's Tile IR on the reference interpreter.
+    searches for faults that could be the reason, such as races. After the search, the arrays that
+    you passed hold the results of the frontend's Tile IR on the reference interpreter.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator

@@ -11,7 +11,10 @@ from tilewright_kernels.linear.epilogue import Epilogue
 
 @tw.jit
 def row_scale(x, rows, columns, M, N, scale_ptr):
-    """Multiply each row by its scale. The epilogue's array contains the scales, of shape (M,)."""
+    """Multiply each row of the result by its scale.
+
+    Pass the scales, of shape (M,), to the matmul as ``arrays=(scales,)``.
+    """
     scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
     return x * scale.to(x.dtype)[:, None]
 
@@ -20,9 +23,9 @@ def row_scale(x, rows, columns, M, N, scale_ptr):
 def rms_norm_epilogue(columns: int, eps: float = 1e-6) -> Epilogue:
     """Return the epilogue that normalizes each group of columns of a row, such as a head.
 
-    The epilogue has one array, the weight, of shape (columns,). Each group is divided by its root
-    mean square and multiplied by the weight. The epilogue computes in the type of the matmul's
-    accumulator.
+    The matmul's argument ``arrays`` must contain one array, the weight of the norm, of shape
+    (columns,). The epilogue divides each group by its root mean square and multiplies it by the
+    weight. The epilogue computes in the type of the matmul's accumulator.
 
     Args:
         columns: the number of columns of a group: a power of two up to 256 that divides N.

@@ -14,10 +14,11 @@ _AWQ_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 def pack_weights(q: Any, bits: int) -> Any:
     """Pack unsigned integers of shape (N, K) to int32 words of shape (K / run, N, run * bits / 32).
 
-    The K axis is divided into runs of equal length. This length is the largest power of two that
-    divides K, but at most 128. For each run, the words of all rows are contiguous in memory. Each
-    word holds consecutive elements of a row. The lower 16 bits of a word hold elements 0, 2, 4 …,
-    with element 0 in the lowest bits, and the upper 16 bits hold elements 1, 3, 5 ….
+    The K axis is divided into runs of ``run`` elements each. The length ``run`` is the largest
+    power of two that divides K, but at most 128. For each run, the words of all rows are contiguous
+    in memory. Each word holds consecutive elements of a row. The lower 16 bits of a word hold
+    elements 0, 2, 4 …, with element 0 in the lowest bits, and the upper 16 bits hold elements 1, 3,
+    5 ….
 
     Raises:
         ValueError: a row does not fill a whole number of words, or ``bits`` is not 2, 4 or 8.
