@@ -69,8 +69,8 @@ def _meaning(name: Name) -> str:
 
 
 _SINCE = (
-    'The column "since" states the version of Triton that introduced a name. For a '
-    'name that Triton does not have, this column contains the word "tilewright".'
+    'In the tables of this page, the column "since" states the version of Triton that introduced '
+    'a name. For a name that Triton does not have, this column contains the word "tilewright".'
 )
 
 

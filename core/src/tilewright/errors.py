@@ -118,8 +118,8 @@ class CompilationError(TilewrightError):
 
     If the error is in a function that the kernel calls, the raised error describes the call in the
     kernel, and its ``__cause__`` is a second ``CompilationError``, which describes the line in the
-    function. If the kernel calls a function of ``tl`` that raises another exception, this exception
-    is the ``__cause__`` of the error.
+    function. If a function of ``tl`` that the kernel calls raises an exception of another type,
+    this exception is the ``__cause__`` of the ``CompilationError``.
 
     Attributes:
         message: the text of the error without the location; ``error_message`` is the same.

@@ -52,8 +52,8 @@ class Benchmark:
 class Mark:
     """The result of :func:`perf_report`: the decorated function, and its benchmarks.
 
-    The method ``run`` calls the function for each point of each benchmark. The decorated function
-    must return a number, or a tuple (number, lower bound, upper bound).
+    The method ``run`` calls the decorated function for each point of each benchmark. The decorated
+    function must return a number, or a tuple (number, lower bound, upper bound).
     """
 
     def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]) -> None:

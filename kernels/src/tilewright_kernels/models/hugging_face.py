@@ -68,9 +68,9 @@ def apply_to(
         modules that this argument changed.
 
     Raises:
-        ValueError: the model contains no module that the function can change, or
-            ``linear_cross_entropy`` is set although the model adds a bias to its logits or applies
-            a soft cap to them.
+        ValueError: the model contains no module that ``apply_to`` can change. Also raised if
+            ``linear_cross_entropy`` is True and the model adds a bias to its logits, or applies a
+            soft cap to its logits.
     """
     counts = dict.fromkeys(("rms_norm", "rotary", "swiglu", "experts", "cross_entropy"), 0)
     if linear_cross_entropy:

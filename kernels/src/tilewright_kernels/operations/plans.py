@@ -199,8 +199,9 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
         keywords: keyword arguments of the function.
 
     Raises:
-        PlanError: there is no array among the arguments, the arrays are JAX arrays, or the function
-            must copy an array because its kernels do not support the strides.
+        PlanError: none of the arguments is an array, an argument is a JAX array, or an array has
+            strides that the kernels of ``function`` do not support, so that ``function`` must copy
+            the array.
     """
     return Plan(function, arguments, keywords, out)
 

@@ -254,8 +254,8 @@ def make_block_ptr(
             constexprs.
 
     Returns:
-        A block pointer. You can pass it to :func:`load` and :func:`store`, with ``boundary_check``,
-        and to :func:`advance`.
+        A block pointer. You can pass it to :func:`advance`, and to :func:`load` and :func:`store`,
+        which accept the argument ``boundary_check`` for block pointers.
 
     Raises:
         ValueError: ``base`` is not a pointer, or the lists have different lengths.

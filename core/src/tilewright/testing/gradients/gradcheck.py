@@ -43,8 +43,9 @@ def gradcheck(
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the
     original arrays instead. For example, the compilation fails if a variable is float32 before a
-    loop, and the loop assigns a float64 value to the variable. The tolerances are those of the
-    narrowest float type in which the kernel computes a value that depends on an input.
+    loop, and the loop assigns a float64 value to the variable. The allowed errors of the
+    derivatives are larger for narrower types: they depend on the narrowest float type in which the
+    kernel computes a value that depends on an input.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.
