@@ -521,8 +521,9 @@ PAGES: dict[str, Callable[[], str]] = {
         "language/core.md",
         "Modules and internals",
         "The functions of `tl` are also members of the modules that define them, such as "
-        "`tl.core`. This page lists these modules. It also lists internals of the compiler that "
-        "some programs use.",
+        "`tl.core`. This page lists the functions and classes of these modules. Some of them, such "
+        "as `tl.core.base_value`, are internal to the compiler, but programs that generate kernels "
+        "use them.",
     ),
     "language/extra.md": _by_family("language/extra.md", "Vendor functions", _EXTRA),
     "host/index.md": _host_index,

@@ -31,8 +31,9 @@ library: the library's time divided by Tilewright's time. If a ratio is above 1,
 faster. The result of each case was compared with the result of a formula in float64, and with the
 results of 20 further launches of the same kernel. The column `deterministic` compares two variants
 of Tilewright's backward pass of attention: the time with `deterministic=True` divided by the time
-without this option. In the measurements of attention, the decoding kernels of vLLM and SGLang
-divide the keys into the number of parts that the servers of these packages select.
+without this option. The decoding attention kernels of vLLM and SGLang divide the keys of each
+sequence into parts. Each of these kernels was measured with the number of parts that the server of
+its package selects.
 
 """
 

@@ -58,7 +58,7 @@ MERGE = Operation(
 
 
 def merge_attention_parts(parts: Any, part_lse: Any, *, out: Any = None) -> Any:
-    """Merge attention results that the same queries have over several parts of the keys.
+    """Merge attention results of the same queries, each computed over one part of the keys.
 
     Args:
         parts: the results, of shape (parts, batch, rows, heads, dims).
