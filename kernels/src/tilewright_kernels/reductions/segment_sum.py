@@ -165,9 +165,9 @@ def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
         out: the array for the result.
 
     Returns:
-        An array of shape (segments, ...) with the element type of ``x``, or of int64 if ``x``
-        contains integers. Sums of floats are computed in float32, and the order of additions
-        depends only on the shapes. The sum of an empty segment is zero.
+        An array of shape (segments, ...), with one row for each segment. It has the element type of
+        ``x``, or int64 if ``x`` contains integers. Sums of floats are computed in float32, and the
+        order of additions depends only on the shapes. The sum of an empty segment is zero.
 
     Raises:
         ValueError: ``bounds`` is not a vector of at least one element.

@@ -102,10 +102,10 @@ def topk(
         payload: None, or an array of the shape of ``x`` and of any type.
 
     Returns:
-        The elements and their positions (int64). If ``payload`` is given, its elements at these
-        positions are the third result. Among equal elements, the one with the lower position comes
-        first. NaN counts as larger than every number. The function is differentiable with respect
-        to ``x`` and ``payload``.
+        The elements and their positions (int64). If ``payload`` is given, the third result contains
+        the elements of ``payload`` at these positions. Among equal elements, the one with the lower
+        position comes first. NaN counts as larger than every number. The function is differentiable
+        with respect to ``x`` and ``payload``.
 
     Raises:
         TypeError: the elements of ``x`` have more than 32 bits.

@@ -66,8 +66,8 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
     The decorated function has a decorator ``.jvp``, which sets the rule for forward mode. Kernels
     that ``tw.jvp`` derives call the rule for forward mode. The rule for forward mode receives the
     arguments of the function, its results, and the tangents of the float arguments, and returns the
-    tangents of the float results. For second derivatives, the compiler differentiates the rules
-    themselves.
+    tangents of the float results. If you derive a kernel twice, the
+    compiler differentiates the code of the rule, too.
 
     The decorated function must not access memory.
 
