@@ -39,8 +39,8 @@ same table.
 A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
 formats), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
 (`desc<64x64xf16>`). Scalars are not tiles. The integer type states the signedness: `i32` is
-signed, and `u32` unsigned. Each description of an operation uses the names of the operands and
-attributes that the table below the description lists.
+signed, and `u32` unsigned. For the names of operands and attributes in the description of an
+operation, see the table below this description.
 
 """
 
@@ -149,9 +149,16 @@ def _operation(spec: OpSpec) -> str:
     if accesses:
         notes.append(f"This operation {' and '.join(accesses)} memory.")
     if Effect.ORDER in spec.effects:
-        memory = "except" if Trait.NO_MEMORY in spec.traits else "such as"
-        across = f"other operations that have effects, {memory} memory accesses"
-        notes.append(f"The compiler does not move this operation across {across}.")
+        if Trait.NO_MEMORY in spec.traits:
+            notes.append(
+                "The compiler may move this operation across memory accesses, but not across other "
+                "operations that have effects."
+            )
+        else:
+            notes.append(
+                "The compiler does not move this operation across other operations that have "
+                "effects, such as memory accesses."
+            )
     if spec.terminator:
         notes.append("This operation is a terminator: it must be the last operation of its region.")
     if notes:

@@ -302,26 +302,27 @@ _unary(
 _unary(
     "abs", "the absolute value of x. The most negative integer wraps around to itself", _negatable
 )
-_binary("and", "the bitwise and of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
-_binary("or", "the bitwise or of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary("and", "the bitwise AND of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
+_binary("or", "the bitwise OR of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
 _binary(
     "xor",
-    "the bitwise exclusive or of a and b",
+    "the bitwise exclusive OR of a and b",
     same_ints,
     traits=_FREE | Trait.COMMON_DIVISOR | Trait.BITWISE,
 )
 _binary(
     "shl",
-    "a shifted left by b bits. The result is 0 if b is negative, or if b is not below the number "
-    "of bits of the type",
+    "the operand a, shifted left by b bits. The result is 0 if b is negative, or if b is not below "
+    "the number of bits of the type",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "shr",
-    "a shifted right by b bits. The bits that become free are filled with the sign bit if a is "
-    "signed, and with zeros otherwise. If b is negative, or not below the number of bits of the "
-    "type, all bits of the result are filled in this way",
+    "the operand a, shifted right by b bits. The bits that become free are filled with the sign "
+    "bit if the type of a is signed, and with zeros otherwise. If b is negative, or not below the "
+    "number of bits of the type, every bit of the result is the sign bit of a if the type is "
+    "signed, and zero otherwise",
     same_ints,
     traits=_INTEGER,
 )
@@ -368,7 +369,8 @@ class Cmp(Binary):
 
 @OPS.operation(
     "select",
-    "a where condition is true, and b elsewhere. Both are computed",
+    "the value of a where `condition` is true, and the value of b elsewhere. Both a and b are "
+    "computed for all elements",
     _select,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -392,16 +394,16 @@ class Fma(Operation):
 @OPS.operation(
     "cast",
     "x converted to another number type. A conversion to a float type with fewer bits rounds as "
-    "the attribute `rounding` states. With `rtne`, a value that overflows becomes infinity. In "
-    "the fp8 formats, however, `rtne` converts a value that overflows, and also infinity, to the "
-    "maximum finite number. With `rtz`, a value that overflows becomes the maximum finite number, "
-    "and infinity becomes NaN in formats without infinity. A conversion from float to integer "
-    "truncates, and a value outside the range of the integer type becomes the nearest integer in "
-    "the range. NaN becomes 0; but if "
-    "the float is f64 or the integer has 64 bits, NaN becomes the integer of which only the top "
-    "bit is set. A conversion from float to u8 or i8 first converts to u16 or i16, and then "
-    "takes the low byte. A conversion to i1 returns whether x is not 0. A conversion between "
-    "integers wraps around",
+    "the attribute `rounding` states. With `rtne` (to nearest, ties to even), a value that "
+    "overflows becomes infinity. In the fp8 formats, however, `rtne` converts a value that "
+    "overflows, and also infinity, to the maximum finite number. With `rtz` (towards zero), a "
+    "value that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
+    "without infinity. A conversion from float to integer truncates, and a value outside the range "
+    "of the integer type becomes the nearest integer in the range. A conversion from float to "
+    "integer converts NaN to 0; but if the float is f64 or the integer has 64 bits, NaN becomes "
+    "the integer of which only the top bit is set. A conversion from float to u8 or i8 first "
+    "converts to u16 or i16, and then takes the low byte. A conversion to i1 returns whether x is "
+    "not 0. A conversion between integers wraps around, as in C",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,

@@ -253,9 +253,10 @@ LOOPS: Final = (For, While)
 
 @OPS.operation(
     "reduce",
-    "combine the elements along `axis` into one element. The order and grouping of the elements "
-    "is arbitrary unless the attribute `order` states one. The region `combine(*lefts, *rights)` "
-    "yields one value for each input",
+    "combine the elements along `axis` into one element. The region `combine(*lefts, *rights)` "
+    "combines two elements of each input, and yields one value for each input. The attribute "
+    "`order` states the order and grouping in which the elements are combined. With its default "
+    "'any', the order and the grouping are arbitrary",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -278,9 +279,10 @@ class Reduce(Operation):
 
 @OPS.operation(
     "scan",
-    "compute an inclusive scan along `axis`. The grouping of the elements is arbitrary unless "
-    "the attribute `order` states one. The region `combine(*earlier, *later)` yields one value "
-    "for each input",
+    "compute an inclusive scan along `axis`. The region `combine(*earlier, *later)` combines two "
+    "elements of each input, and yields one value for each input. The attribute `order` states "
+    "the grouping in which the elements are combined. With its default 'any', the grouping is "
+    "arbitrary",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,

@@ -120,8 +120,9 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x, with a hint for each axis. Along an axis, a hint can state a number that divides the "
-    "values, the length of runs of consecutive values, and the length of runs of equal values",
+    "x, with a hint for each axis. A hint can state how long the runs of consecutive values along "
+    "the axis are, which number divides the first value of each of these runs, and how long the "
+    "runs of equal values along the axis are",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
@@ -161,7 +162,7 @@ class InlineAsm(Operation):
 
 @OPS.operation(
     "extern",
-    "call a function of a target's library once for each element",
+    "call a function of a target's library, such as libdevice, once for each element",
     _one_shape,
     effects=Effect.ORDER,
     explicit_results=True,

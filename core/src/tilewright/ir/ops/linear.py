@@ -135,7 +135,7 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
     "dot",
     "a @ b + c over the last two axes. Leading axes are batches. Multiplications are exact. The "
     "products are added in the type of c. The order of these additions is arbitrary unless the "
-    "attribute `order` states one",
+    "attribute `order` states an order",
     _dot,
 )
 class Dot(Operation):

@@ -244,9 +244,10 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "elements of x. For each element of the result, the coordinate in x along `axis` is the "
-    "element of `index` at the same position as in the result, and the other coordinates in x are "
-    "the same as in the result. The result is undefined where `index` is out of range",
+    "elements of x. The result has the shape of `index`. The element of the result at a position "
+    "is an element of x: along `axis`, its coordinate in x is the value of `index` at this "
+    "position, and along the other axes, its coordinates are those of the position. The result is "
+    "undefined where `index` is out of range",
     _gather,
     traits=Trait.BITWISE,
 )

@@ -343,8 +343,9 @@ def atomic_load(
 ) -> tensor:
     """Read values from memory that other program instances may write at the same time.
 
-    The function reads each element atomically. The argument ``sem`` states whether later memory
-    accesses are ordered after the read. The compiler never merges, moves or removes the read.
+    The function reads each element atomically. By default, the read is an acquire: the memory
+    accesses that follow it in the kernel take effect after the read. The compiler never merges,
+    moves or removes the read.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
@@ -387,8 +388,8 @@ def atomic_store(
 ) -> None:
     """Write values to memory that other program instances may access at the same time.
 
-    The function writes each element atomically. The argument ``sem`` states whether earlier memory
-    accesses are ordered before the write.
+    The function writes each element atomically. By default, the write is a release: the memory
+    accesses that precede it in the kernel take effect before the write.
 
     Args:
         pointer: a pointer or a tensor of pointers to elements of 8, 16, 32 or 64 bits, or to
