@@ -354,10 +354,11 @@ def _is_made_here(semantic: Any, x: tensor) -> bool:
 def multiple_of(input: Any, values: Any, _semantic: Any = None) -> tensor:
     """Return the operand, with the hint that its values are multiples of a number.
 
-    If the operand is a scalar, the hint states that it is a multiple of ``values``. If the operand
-    is a tensor, ``values`` contains a number for each axis. The hint then states that along an
-    axis, the elements form runs of consecutive integers, and that the first element of each run is
-    a multiple of the axis's number. The hint :func:`max_contiguous` states how long the runs are.
+    If the operand is a scalar, the hint states that this scalar is a multiple of ``values``. If the
+    operand is a tensor, ``values`` contains a number for each axis. For a tensor, the hint states
+    that the elements along each axis form runs of consecutive integers, and that the first element
+    of each run is a multiple of the number for this axis. The hint :func:`max_contiguous` states
+    how long the runs are.
 
     Args:
         input: an integer or pointer tensor, or a scalar.

@@ -41,8 +41,8 @@ def reduce(
 
     Returns:
         A tensor of the shape of ``input`` without the axis ``axis``, or a scalar if no axis is
-        left. If ``input`` is a tuple, the result is a tuple with one reduced tensor for each of its
-        tensors.
+        left. If ``input`` is a tuple, the result is a tuple, which contains a reduced tensor for
+        each tensor in ``input``.
 
     Raises:
         ValueError: ``input`` is a scalar, shapes differ, the axis is out of range, ``combine_fn``

@@ -256,7 +256,7 @@ def aggregate(cls: type) -> type[aggregate_value]:
 
     Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
     :func:`aggregate_replace` to get a changed copy of an instance. Only a method that is a plain
-    Python function may assign to ``self.field`` outside of ``__init__``. After a call of this
+    Python function may assign to ``self.field`` outside of ``__init__``. After a call of such a
     method, all variables of the calling function that hold the instance have the new value, also
     after branches and loops. Variables of other functions keep the old value.
 

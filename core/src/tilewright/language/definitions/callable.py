@@ -528,18 +528,18 @@ def device_function(
 
 
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
-    """Decorate a Python function, so that the compiler evaluates its calls in kernels.
+    """Decorate a Python function that the compiler runs when a kernel calls it.
 
-    In a kernel, the function receives the values of constexpr arguments and returns a constexpr. On
-    the host, you can call it like an ordinary function. The source of the function is part of the
-    cache key of each kernel that calls it, so these kernels are compiled again when the function
-    changes.
+    A kernel's call of the function runs during compilation: the function receives the values of
+    constexpr arguments, and its result is a constexpr in the kernel. On the host, you can call the
+    function like any Python function. The source of the function is part of the cache key of each
+    kernel that calls it, so these kernels are compiled again when the function changes.
 
     Args:
         fn: the function.
 
     Returns:
-        A function that the host and kernels can call. Methods can be decorated, too.
+        A function that the host and kernels can call. You can also decorate the methods of a class.
 
     Example:
         @tw.constexpr_function

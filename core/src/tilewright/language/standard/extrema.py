@@ -177,8 +177,10 @@ def min(
 
     Returns:
         A tensor of the minima or, with ``return_indices=True``, a tuple of the minima and their
-        ``int32`` positions. The minima have the same types as the maxima that
-        :func:`max` returns for elements of the same type.
+        ``int32`` positions. Without ``return_indices``, minima of integers narrower than 32 bits
+        have type int32, and minima of fp16 and bf16 elements have type fp32. With
+        ``return_indices=True``, minima of bf16 elements have type fp32, and minima of all other
+        elements have the type of the elements.
 
     Example:
         smallest = tl.min(x, axis=0)
