@@ -253,12 +253,11 @@ def dot_scaled(
 
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
-    multiplies each operand by its scales, and converts the scaled elements to bf16. There are two
-    exceptions. If only one operand has scales, and the operand without scales is fp16, the kernel
-    converts the scaled elements to fp16. The second exception takes precedence:
-    if an operand with scales consists of fp16 elements, the kernel multiplies these by the scales,
-    and converts the products to fp32. If a scaled element is
-    out of the range of the type that it is converted to, the kernel computes the matmul again by a
+    multiplies each element by its scale, and converts the product to bf16, with two exceptions.
+    First, if only one operand has scales, and the other operand is fp16, the kernel converts the
+    products to fp16. Second, if an operand that has scales is itself fp16, the kernel converts its
+    products to fp32. If both exceptions apply, the kernel follows the second one. If a product is
+    out of the range of the type to which it is converted, the kernel computes the matmul again by a
     slower method.
 
     Args:

@@ -124,9 +124,9 @@ def max(
 ):
     """Return the maximum along an axis. The maximum is NaN only if all elements are NaN.
 
-    With ``return_indices=True``, the function also returns the position of the first element that
-    is equal to the maximum, where 0.0 and -0.0 count as equal. If all elements are NaN, the
-    function returns the position of the first element.
+    With ``return_indices=True``, the function also returns the position of the maximum. If several
+    elements are equal to the maximum, this is the position of the first of them; 0.0 and -0.0 count
+    as equal. If all elements are NaN, it is the position of the first element.
 
     Args:
         input: a tensor of numbers.
@@ -163,9 +163,9 @@ def min(
 ):
     """Return the minimum along an axis. The minimum is NaN only if all elements are NaN.
 
-    With ``return_indices=True``, the function also returns the position of the first element that
-    is equal to the minimum, where 0.0 and -0.0 count as equal. If all elements are NaN, the
-    function returns the position of the first element.
+    With ``return_indices=True``, the function also returns the position of the minimum. If several
+    elements are equal to the minimum, this is the position of the first of them; 0.0 and -0.0 count
+    as equal. If all elements are NaN, it is the position of the first element.
 
     Args:
         input: a tensor of numbers.

@@ -224,11 +224,12 @@ def vjp(
     differ from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and states
     for each of them why it is a separate kernel.
 
-    Unless a loop only adds to its loop-carried floats, the adjoint needs memory, called a tape, for
-    the values of these floats in each iteration of each program instance. To find the size of the
-    tape, the launch first counts the iterations. If the number of iterations depends only on scalar
-    arguments, the launch computes this number on the host. Otherwise, the launch runs another
-    kernel, which counts the iterations on the device.
+    If each iteration of a loop only adds to the loop-carried floats, the adjoint needs no memory
+    for the loop. For other loops, the adjoint stores the values of these floats in each iteration
+    of each program instance. The memory for these values is called a tape. The size of the tape
+    depends on the number of iterations. If this number depends only on scalar arguments, the launch
+    computes it on the host. Otherwise, the launch first runs another kernel, which counts the
+    iterations on the device.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.

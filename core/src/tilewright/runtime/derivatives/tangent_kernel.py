@@ -66,10 +66,10 @@ def jvp(
     Launch the derived kernel with the original kernel's grid and arguments. For each ``x`` in
     ``inputs`` and ``outputs``, also pass its tangent as the keyword ``t_x``: an array with the same
     shape and strides, or a float if ``x`` is a float. The derived kernel writes the outputs as the
-    original kernel does. It reads the tangents of the inputs and writes the tangents of the
-    outputs: in the example, it writes the directional derivative of ``out`` along ``t_x`` and
-    ``t_factor`` to ``t_out``. The float type of a tangent may differ from that of the array it
-    belongs to.
+    original kernel does. It also reads the tangents of the inputs and writes the tangents of the
+    outputs. In the example above, it writes to ``t_out`` the directional derivative of ``out`` in
+    the direction of ``t_x`` and ``t_factor``. The float type of a tangent may differ from that of
+    the array it belongs to.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or a tangent kernel for second derivatives.
