@@ -49,8 +49,12 @@ SIMT_INTRODUCTION = """# SIMT IR
 SIMT IR is the intermediate representation of the [GPU toolkit](../developers/toolkit/index.md),
 which all GPU backends share. It consists of the operations of [Tile IR](ir.md) except `dot`, and of
 the {count} operations on this page. The page is generated from the table of these operations
-(`tilewright.simt.dialect.ops.OPS`). See [The SIMT IR](../developers/toolkit/ir.md) for an example
-of each operation, and for a description of the types and layouts of SIMT IR.
+(`tilewright.simt.dialect.ops.OPS`). The page [The SIMT IR](../developers/toolkit/ir.md) shows an
+example of each operation, and describes the types and layouts of SIMT IR.
+
+In the descriptions on this page, a *slot* is a part of shared memory that holds one tile. An
+operation is *in flight* if it has been started but is not complete. An *mbarrier* is an object in
+shared memory at which threads wait for arrivals of other threads and for TMA copies.
 
 """
 

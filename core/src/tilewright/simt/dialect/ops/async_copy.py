@@ -86,14 +86,14 @@ def _wait(shape: Shape) -> list[Type]:
 OPS = Declarations()
 
 _POINTER = SingleOperand("the addresses of the elements")
-_MASK = OptionalOperand("the elements to read; masked-off elements are zero")
+_MASK = OptionalOperand("whether each element is read; elements that are not read are zero")
 
 
 @OPS.operation(
     "simt.copy_start",
-    "start copying elements from the given pointers into a slot, which is in shared memory "
-    "(cp.async). The next `simt.commit` adds these copies to a commit group. The copies are "
-    "complete after a `simt.wait` for this group",
+    "make each thread start copies of the elements at its pointers to a slot in shared memory "
+    "(PTX: cp.async). The next `simt.commit` adds the copies to a commit group, a set of copies "
+    "that are waited for together. The copies are complete after a `simt.wait` for this group",
     _copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -111,11 +111,11 @@ class CopyStart(Operation):
 
 @OPS.operation(
     "simt.own_copy_start",
-    "start copying elements from the pointers of each warp into a slot, to addresses in shared "
-    "memory that no other warp accesses (cp.async). If several lanes of a warp have pointers to "
-    "the same element, one of these lanes copies the element. The next `simt.commit` adds the "
-    "copies to a commit group. After a warp has waited for this group, it needs no barrier before "
-    "it reads the elements that it copied",
+    "make each warp start copies of the elements at its pointers to a part of a slot that no "
+    "other warp accesses (PTX: cp.async). If several lanes of a warp have pointers to the same "
+    "element, one of these lanes copies the element. The next `simt.commit` adds the copies to a "
+    "commit group. After a `simt.wait` for this group, the warp may read the elements with "
+    "`simt.own_load`, without a barrier",
     _own_copy_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -130,8 +130,9 @@ class OwnCopyStart(Operation):
 
 @OPS.operation(
     "simt.own_load",
-    "let each warp read the elements that it copied to a slot with `simt.own_copy_start`. The "
-    "result is a tile in the layout of the pointers of these copies, or a scalar",
+    "make each warp read the elements that this warp copied to a slot with `simt.own_copy_start`. "
+    "The result is a tile in the layout of the pointers of `simt.own_copy_start`, or a scalar if "
+    "there was only one pointer",
     _own_load,
     effects=Effect.READ,
     explicit_results=True,
@@ -144,9 +145,10 @@ class OwnLoad(Operation):
 
 @OPS.operation(
     "simt.commit",
-    "end a commit group of copies, of stores or of matmuls, as the type of the returned token "
-    "states. The group contains all operations of this kind that were started since the last "
-    "`simt.commit` of this kind",
+    "end a commit group and return a token, with which a `simt.wait` waits for the group. The "
+    "type of the token states whether the group contains copies (`token<copies>`), stores "
+    "(`token<stores>`) or matmuls (`token<matmuls>`). The group contains all operations of this "
+    "kind that were started since the previous `simt.commit` of this kind",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -157,8 +159,9 @@ class Commit(Operation):
 
 @OPS.operation(
     "simt.load_start",
-    "start loading the elements at the pointers into registers. The kernel may use the loaded "
-    "tile after a `simt.wait` for the token that this operation returns",
+    "start loading the elements at the pointers into registers. The results are the tile, which "
+    "is still in flight, and a token. The kernel passes both to a `simt.wait`, which returns a "
+    "tile that the kernel may read",
     _load_start,
     effects=Effect.READ,
 )
@@ -167,19 +170,21 @@ class LoadStart(Operation):
 
     pointer = _POINTER
     mask = _MASK
-    other = OptionalOperand("the values of masked-off elements")
+    other = OptionalOperand("the values of elements whose mask is false")
     cache = fields.CACHE
     eviction = fields.EVICTION
     unobserved = TypedAttribute[bool](
-        "whether masked-off elements may have any value, because nothing observes them", False
+        "whether elements whose mask is false may have any value, because no operation depends on "
+        "them",
+        False,
     )
 
 
 @OPS.operation(
     "simt.keep_order",
     "prevent the code generator from moving memory accesses across this operation. For example, "
-    "a load that was started before this operation then stays in flight while the code after the "
-    "operation runs",
+    "the code generator cannot delay a load that is before this operation until after this "
+    "operation",
     nothing,
     effects=Effect.ORDER,
 )
@@ -187,17 +192,19 @@ class KeepOrder(Operation):
     __slots__ = ()
 
     everything = TypedAttribute[bool](
-        "whether to keep it from moving any other instruction, too", False
+        "whether the code generator must not move any other instruction across this operation "
+        "either",
+        False,
     )
 
 
 @OPS.operation(
     "simt.wait",
-    "wait until the commit groups that the given tokens stand for are complete. After the wait, "
-    "the kernel may use the tiles `tiles`, which were in flight, and may reuse the registers of "
-    "the tiles `held`, which matmuls in flight read. A store from a slot to global memory counts "
-    "as complete when the store has read the slot. If the attribute `written` is true, the store "
-    "counts as complete only when it has also written global memory",
+    "wait until the operations in the commit groups of the given tokens are complete. The "
+    "operation returns the tiles `tiles`, which were in flight before the wait and which the "
+    "kernel may read after it. If a store copies a slot to global memory, the wait returns when "
+    "the slot has been read. If the attribute `written` is true, the wait returns only when "
+    "global memory has also been written",
     _wait,
     effects=Effect.ORDER,
     forwards="tiles",
@@ -205,9 +212,10 @@ class KeepOrder(Operation):
 class Wait(Operation):
     __slots__ = ()
 
-    tokens = VariadicOperand("the groups to wait for")
-    tiles = VariadicOperand("the results in flight")
-    held = VariadicOperand("operands that matmuls in flight read from registers")
-    written = TypedAttribute[bool](
-        "whether to also wait until stores from slots have written global memory", False
+    tokens = VariadicOperand("the tokens of the groups to wait for")
+    tiles = VariadicOperand("results of loads or matmuls in flight")
+    held = VariadicOperand(
+        "tiles that matmuls in flight read from registers; after the wait, their registers may be "
+        "reused"
     )
+    written = TypedAttribute[bool]("whether to wait until stores have written global memory", False)

@@ -75,8 +75,8 @@ class Convert(Operation):
 
 @OPS.operation(
     "simt.buffer",
-    "allocate shared memory for a buffer, which is an array of slots. Each slot holds one tile. "
-    "After the last access to the buffer, other buffers may use this memory",
+    "allocate shared memory for a buffer. A buffer is an array of slots, and each slot holds one "
+    "tile. After the last access to the buffer, other buffers may use its memory",
     _buffer,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -89,8 +89,9 @@ class Buffer(Operation):
 
 @OPS.operation(
     "simt.release",
-    "state that the other partitions have made their last access to a buffer. After this "
-    "operation, this partition may use the buffer's memory for other buffers",
+    "state that all other partitions have made their last access to a buffer. (A partition is a "
+    "group of warps that executes its own region, see `simt.part`.) The partition that executes "
+    "this operation may then use the memory of the buffer for other buffers",
     _release,
     effects=Effect.ORDER,
 )
@@ -100,7 +101,7 @@ class Release(Operation):
     buffer = SingleOperand()
 
 
-@OPS.operation("simt.slot", "the slot at the given index of a buffer", _slot)
+@OPS.operation("simt.slot", "the slot with the given index in a buffer", _slot)
 class Slot(Operation):
     __slots__ = ()
 
@@ -110,8 +111,8 @@ class Slot(Operation):
 
 @OPS.operation(
     "simt.view",
-    "a slot in the same memory as the slot x, but with another tile shape. The layout of the "
-    "result addresses the same bytes as the layout of x",
+    "a slot that has the same memory as the slot `x`, but a tile of another shape. The layout of "
+    "the result and the layout of `x` address the same bytes",
     _view,
     explicit_results=True,
 )
@@ -121,14 +122,16 @@ class SharedView(Operation):
     x = SingleOperand()
 
 
-@OPS.operation("simt.load", "load a tile from shared memory", _load, effects=Effect.READ)
+@OPS.operation("simt.load", "load a tile from a slot in shared memory", _load, effects=Effect.READ)
 class SharedLoad(Operation):
     __slots__ = ()
 
     slot = fields.SLOT
 
 
-@OPS.operation("simt.store", "store a tile to shared memory", _store, effects=Effect.WRITE)
+@OPS.operation(
+    "simt.store", "store a tile to a slot in shared memory", _store, effects=Effect.WRITE
+)
 class SharedStore(Operation):
     __slots__ = ()
 

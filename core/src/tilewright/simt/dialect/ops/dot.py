@@ -68,7 +68,8 @@ class TileMatmul(Multiplication):
 
 @OPS.operation(
     "simt.dot",
-    "compute a @ b + c with the instructions of the matmul plan that the attribute `plan` names",
+    "compute a @ b + c with the matmul plan that the attribute `plan` names. A matmul plan states "
+    "which matrix instructions are used, and the layouts of operands and result",
     _dot,
     effects=Effect.READ,
 )
@@ -78,9 +79,9 @@ class PlannedDot(TileMatmul):
 
 @OPS.operation(
     "simt.dot_start",
-    "start a matmul a @ b + c with the asynchronous matmul plan (such as wgmma) that the attribute "
-    "`plan` names. The kernel may read the result after a `simt.wait`. Before the wait, the kernel "
-    "may only pass the result as the accumulator c of the next matmul",
+    "start an asynchronous matmul a @ b + c (for example wgmma) with the matmul plan that the "
+    "attribute `plan` names. The kernel may read the result after a `simt.wait`. Before the wait, "
+    "the kernel may only use the result as the accumulator c of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -88,7 +89,9 @@ class DotStart(TileMatmul):
     __slots__ = ()
 
     overwrites = TypedAttribute[bool](
-        "whether the matmul ignores c and overwrites its registers, after their last readers", False
+        "whether the matmul ignores the value of c, and writes the product a @ b to the registers "
+        "of c",
+        False,
     )
 
 
@@ -109,8 +112,9 @@ class Step(Operation):
 
 @OPS.operation(
     "simt.fragment",
-    "load a fragment: the elements of an operand in shared memory that a thread needs for one K "
-    "step of a matmul, packed into registers of 32 bits",
+    "load a fragment from a slot in shared memory. A fragment consists of the elements of an "
+    "operand that a thread needs for one step of a matmul along K, packed into registers of 32 "
+    "bits",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,
@@ -125,7 +129,8 @@ class DotFragment(Step):
 
 @OPS.operation(
     "simt.dot_step",
-    "the sum of the operand `c_in` and the product of two fragments, for one K step of a matmul",
+    "the sum of the accumulator `c_in` and the product of the fragments `a_in` and `b_in` (see "
+    "`simt.fragment`), for one step of a matmul along K",
     _dot_step,
 )
 class DotStep(Step):

@@ -6,18 +6,18 @@ from tilewright.ir.declare import OptionalOperand, SingleOperand, TypedAttribute
 from tilewright.ir.ops.linear import Precision
 
 SLOT = SingleOperand("the slot in shared memory")
-BARRIERS = SingleOperand("the mbarriers, of which index selects one")
-INDEX = SingleOperand("the index of the mbarrier")
-CONDITION = OptionalOperand("a condition without which the operation has no effect")
-BY = TypedAttribute[str]("the copy mechanism")
+BARRIERS = SingleOperand("the mbarriers, one of which the operation uses")
+INDEX = SingleOperand("the index of the mbarrier that the operation uses")
+CONDITION = OptionalOperand("if false, the operation does nothing")
+BY = TypedAttribute[str]("the name of the copy mechanism")
 CACHE = TypedAttribute[str]("", "")
 EVICTION = TypedAttribute[str]("", "normal")
 ORDERED = TypedAttribute[bool](
-    "whether the pass that created the operation guarantees that no thread may still access the "
-    "slot",
+    "whether no barrier is needed before this operation, because the pass that created the "
+    "operation guarantees that no thread still accesses the slot",
     False,
 )
-PLAN = TypedAttribute[str]("the matmul plan, by name")
+PLAN = TypedAttribute[str]("the name of the matmul plan")
 PRECISION = TypedAttribute[Precision]("the rounding of f32 operands", "ieee")
 MAX_IMPRECISE = TypedAttribute[int](
     "for fp8 operands: the number of products that may be summed at reduced precision before they "

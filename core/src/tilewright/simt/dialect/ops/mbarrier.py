@@ -43,7 +43,8 @@ class OnBarrier(Operation):
 @OPS.operation(
     "simt.barriers",
     "allocate and initialize mbarriers. A phase of an mbarrier completes when `count` arrivals "
-    "have happened and all bytes that the phase expects have been copied",
+    "have happened and all bytes that the phase expects have been copied. The next phase then "
+    "begins",
     _barriers,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -56,25 +57,25 @@ class Barriers(Operation):
 
 @OPS.operation(
     "simt.expect",
-    "arrive at an mbarrier from one thread, and increase the number of bytes that the mbarrier "
-    "expects in this phase (arrive.expect_tx)",
+    "make one thread arrive at an mbarrier and increase the number of bytes that the current "
+    "phase of the mbarrier expects (PTX: arrive.expect_tx)",
     _on_barrier,
     effects=Effect.ORDER,
 )
 class Expect(OnBarrier):
     __slots__ = ()
 
-    bytes = TypedAttribute[int]("the expected bytes")
+    bytes = TypedAttribute[int]("the number of bytes that are added")
     ordered = TypedAttribute[bool](
-        "whether the pass that created the operation guarantees that no thread may still wait for "
-        "the previous phase",
+        "whether no barrier is needed before this operation, because the pass that created the "
+        "operation guarantees that no thread still waits for the previous phase",
         False,
     )
 
 
 @OPS.operation(
     "simt.arrive",
-    "arrive at an mbarrier once per warp, after all earlier memory accesses of the warp",
+    "make each warp arrive once at an mbarrier, after all earlier memory accesses of this warp",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -82,14 +83,14 @@ class Arrive(OnBarrier):
     __slots__ = ()
 
     at_all = TypedAttribute[bool](
-        "whether to arrive at the mbarriers of all CTAs of the cluster", False
+        "whether each warp arrives at this mbarrier in all CTAs of the cluster", False
     )
 
 
 @OPS.operation(
     "simt.arrive_after",
-    "arrive at an mbarrier when all matmuls into tensor memory that were started earlier are "
-    "complete (tcgen05.commit)",
+    "make the GPU arrive at an mbarrier when all matmuls that accumulate in tensor memory and "
+    "that were started earlier are complete (PTX: tcgen05.commit)",
     _on_barrier,
     effects=Effect.ORDER,
 )
@@ -99,15 +100,16 @@ class ArriveAfter(OnBarrier):
 
 @OPS.operation(
     "simt.await",
-    "wait until the phase of an mbarrier with the given parity has completed. While the first "
-    "phase of the mbarrier is incomplete, a wait with `phase` true returns at once",
+    "wait until a phase of an mbarrier has completed. The operand `phase` is the parity of this "
+    "phase: false for the first phase, true for the second, false for the third, and so on. "
+    "During the first phase, a wait for the parity true returns at once",
     _on_barrier,
     effects=Effect.ORDER,
 )
 class Await(OnBarrier):
     __slots__ = ()
 
-    phase = SingleOperand("the parity of the phase: false for the first one")
+    phase = SingleOperand("the parity of the phase")
     condition = fields.CONDITION
     alone = TypedAttribute[bool](
         "whether only the warp that starts TMA copies waits, because no other warp depends on the "
@@ -115,16 +117,18 @@ class Await(OnBarrier):
         False,
     )
     stores = TypedAttribute[bool](
-        "whether the arrivals of all warps at the end of the previous iteration of the "
-        "surrounding loop order their stores to global memory before the code after this wait",
+        "whether all warps arrive at this mbarrier at the end of each iteration of the "
+        "surrounding loop, so that this wait orders their stores to global memory in the previous "
+        "iteration before the code after the wait",
         False,
     )
 
 
 @OPS.operation(
     "simt.publish",
-    "execute a proxy fence. Accesses through the async proxy (TMA, wgmma) that follow the next "
-    "barrier or arrival are then ordered after this thread's earlier accesses to shared memory",
+    "execute a proxy fence. TMA and matmuls access shared memory on another path, the async "
+    "proxy, than threads. If a barrier or an arrival follows the fence, later accesses by TMA and "
+    "matmuls are ordered after the earlier accesses of this thread to shared memory",
     nothing,
     effects=Effect.ORDER,
 )
@@ -132,5 +136,5 @@ class Publish(Operation):
     __slots__ = ()
 
     everywhere = TypedAttribute[bool](
-        "whether to order earlier writes to global memory, too", False
+        "whether the fence also orders earlier writes to global memory", False
     )

@@ -53,16 +53,17 @@ def _descriptor_only(shape: Shape) -> list[Type]:
 
 OPS = Declarations()
 
-_BASE = SingleOperand()
+_BASE = SingleOperand("the address of the tensor")
 _EXTENTS = VariadicOperand("the extents of the tensor")
 _STRIDES = VariadicOperand("the strides, in elements")
-_MEMORY = SingleOperand()
+_MEMORY = SingleOperand("the result of `simt.descriptors`")
 
 
 @OPS.operation(
     "simt.tensor",
-    "a descriptor with a host-side tensor map, which the launcher encodes from the kernel's "
-    "arguments. TMA loads through this descriptor read zeros for elements outside the tensor",
+    "a descriptor of a tensor for TMA copies. Before the kernel runs, the launcher encodes the "
+    "tensor map of this descriptor from the kernel's arguments. If a TMA load reads elements "
+    "outside the tensor, these elements are zero",
     _tensor,
     explicit_results=True,
 )
@@ -76,8 +77,9 @@ class Tensor(Operation):
 
 @OPS.operation(
     "simt.descriptors",
-    "reserve global memory for the device-side tensor maps of this program instance or "
-    "partition. Nothing else uses this memory until `simt.free_descriptors` frees it",
+    "allocate global memory for the device-side tensor maps of a program instance or of a "
+    "partition. A device-side tensor map is a tensor map that the kernel itself encodes. The "
+    "operation `simt.free_descriptors` frees the memory",
     _memory,
     effects=Effect.ORDER,
 )
@@ -87,9 +89,10 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at `base` in a slot, and copy the map to the "
-    "global memory that `simt.descriptors` reserved. If the operation is executed again, it "
-    "overwrites its earlier tensor map, so no copy in flight may still use the earlier map",
+    "encode a device-side tensor map of the tensor at the address `base` in a slot, and copy the "
+    "tensor map to the global memory `memory`. The result is a descriptor that uses this tensor "
+    "map. If the operation is executed again, it overwrites the previous tensor map. No copy in "
+    "flight may then still use the previous tensor map",
     _make_descriptor,
     effects=Effect.ORDER,
     explicit_results=True,
@@ -103,14 +106,14 @@ class MakeTensorMap(Operation):
     shape = _EXTENTS
     strides = _STRIDES
     padding = TypedAttribute[Literal["zero", "nan"]](
-        "the value of elements outside the tensor", "zero"
+        "the value that a load returns for elements outside the tensor", "zero"
     )
 
 
 @OPS.operation(
     "simt.show_descriptor",
-    "make a device-side tensor map visible to TMA copies that the program instance starts later "
-    "(fence.proxy.tensormap)",
+    "make the device-side tensor map of a descriptor visible to TMA copies that the program "
+    "instance starts later (PTX: fence.proxy.tensormap)",
     _descriptor_only,
     effects=Effect.ORDER,
 )
@@ -122,8 +125,8 @@ class ShowDescriptor(Operation):
 
 @OPS.operation(
     "simt.free_descriptors",
-    "free the global memory of device-side tensor maps. No copy in flight may still use these "
-    "tensor maps",
+    "free the global memory that `simt.descriptors` allocated. No copy in flight may still use a "
+    "tensor map in this memory",
     _free_descriptors,
     effects=Effect.ORDER,
 )

@@ -60,25 +60,26 @@ def _dot_into(shape: Shape) -> list[Type]:
 
 OPS = Declarations()
 
-_MEMORY = SingleOperand("the allocation")
+_MEMORY = SingleOperand("the result of `simt.accumulators`")
 _ACCUMULATOR = SingleOperand("the accumulator")
 
 
 @OPS.operation(
     "simt.accumulators",
-    "allocate columns of tensor memory for accumulators (tcgen05.alloc)",
+    "allocate tensor memory for accumulators (PTX: tcgen05.alloc). Tensor memory is the memory in "
+    "which the matrix unit of a GPU accumulates",
     _memory,
     effects=Effect.ORDER,
 )
 class Accumulators(Operation):
     __slots__ = ()
 
-    units = TypedAttribute[int]("the number of units of tensor memory, such as columns")
+    units = TypedAttribute[int]("the number of allocated units of tensor memory (PTX: columns)")
 
 
 @OPS.operation(
     "simt.accumulator",
-    "the accumulator that begins at the unit `first` of allocated tensor memory",
+    "the accumulator that begins at the unit `first` of the tensor memory `memory`",
     _accumulator,
     explicit_results=True,
 )
@@ -91,8 +92,8 @@ class Accumulator(Operation):
 
 @OPS.operation(
     "simt.accumulator_load",
-    "load an accumulator from tensor memory into registers (tcgen05.ld). No matmul in flight may "
-    "write this accumulator",
+    "load an accumulator from tensor memory into registers (PTX: tcgen05.ld). No matmul in flight "
+    "may write this accumulator",
     _accumulator_load,
     effects=Effect.ORDER,
 )
@@ -101,14 +102,15 @@ class AccumulatorLoad(Step):
 
     accumulator = _ACCUMULATOR
     there = OptionalOperand(
-        "whether the accumulator has been written; if false, all elements of the result are zero"
+        "whether the accumulator has already been written; if false, all elements of the result "
+        "are zero"
     )
 
 
 @OPS.operation(
     "simt.accumulator_store",
-    "store a tile to an accumulator in tensor memory (tcgen05.st). No matmul in flight may access "
-    "this accumulator",
+    "store a tile to an accumulator in tensor memory (PTX: tcgen05.st). No matmul in flight may "
+    "access this accumulator",
     _accumulator_store,
     effects=Effect.ORDER,
 )
@@ -121,9 +123,10 @@ class AccumulatorStore(Step):
 
 @OPS.operation(
     "simt.dot_into",
-    "make one thread start a matmul of two slots (tcgen05.mma). The matmul adds its product to an "
-    "accumulator in tensor memory, or overwrites the accumulator with the product. Matmuls into "
-    "the same accumulator complete in order",
+    "make one thread start a matmul of two slots, whose accumulator is in tensor memory (PTX: "
+    "tcgen05.mma). If `adds` is true, the matmul adds the product to the accumulator. Otherwise, "
+    "the matmul overwrites the accumulator with the product. Matmuls with the same accumulator "
+    "complete in the order in which they were started",
     _dot_into,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -131,13 +134,13 @@ class DotInto(Multiplication):
     __slots__ = ()
 
     accumulator = _ACCUMULATOR
-    adds = SingleOperand("whether the matmul adds to the accumulator; if false, it overwrites it")
+    adds = SingleOperand("whether the matmul adds to the accumulator")
 
 
 @OPS.operation(
     "simt.free_accumulators",
-    "free the tensor memory of accumulators (tcgen05.dealloc). No access to these accumulators "
-    "may follow",
+    "free the tensor memory that `simt.accumulators` allocated (PTX: tcgen05.dealloc). The kernel "
+    "may not access accumulators in this memory afterwards",
     _free_accumulators,
     effects=Effect.ORDER,
 )

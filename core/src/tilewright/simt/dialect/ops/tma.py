@@ -81,7 +81,7 @@ class TmaCopy(Operation):
 
     slot = fields.SLOT
     descriptor = SingleOperand()
-    offsets = VariadicOperand("the offsets of the block, in elements")
+    offsets = VariadicOperand("the position of the block in the tensor, in elements")
     by = fields.BY
 
 
@@ -92,15 +92,16 @@ class RowCopy(Operation):
 
     slot = fields.SLOT
     descriptor = SingleOperand()
-    rows = SingleOperand("the slot of the row indices")
+    rows = SingleOperand("the slot that contains the indices of the rows")
     column = SingleOperand("the first column, in elements")
     by = fields.BY
 
 
 @OPS.operation(
     "simt.block_load_start",
-    "start a TMA load of a descriptor's block into a slot. The mbarrier that `index` selects "
-    "counts the bytes that have been copied",
+    "make one thread start a TMA copy of a block of a tensor to a slot. The descriptor states the "
+    "tensor and the shape of the block. The mbarrier that `index` selects counts the bytes that "
+    "have been copied",
     _block_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -114,16 +115,18 @@ class BlockLoadStart(TmaCopy):
     eviction = fields.EVICTION
     ordered = fields.ORDERED
     to_all = TypedAttribute[bool](
-        "whether to multicast: each CTA of the cluster copies a part of the block to all CTAs",
+        "whether the CTAs of the cluster load the block together: each CTA copies a part of the "
+        "block to the slots of all CTAs (multicast)",
         False,
     )
 
 
 @OPS.operation(
     "simt.block_store_start",
-    "start a TMA store of a slot to a descriptor's block or to a part of the block. Elements "
-    "outside the tensor are not written. The next `simt.commit` adds the store to a commit group. "
-    "After a `simt.wait` for this group, the kernel may overwrite the slot",
+    "make one thread start a TMA store, which copies a slot to a block of a tensor or to a part "
+    "of the block. The descriptor states the tensor and the shape of the block. The store does "
+    "not write elements outside the tensor. The next `simt.commit` adds the store to a commit "
+    "group. After a `simt.wait` for this group, the kernel may overwrite the slot",
     _block_store_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -131,16 +134,17 @@ class BlockStoreStart(TmaCopy):
     __slots__ = ()
 
     reduction = TypedAttribute[str](
-        "the atomic operation that updates the tensor's elements; empty to overwrite them",
+        "the atomic operation with which the store updates the tensor's elements; if empty, the "
+        "store overwrites the elements",
         "",
     )
 
 
 @OPS.operation(
     "simt.rows_load_start",
-    "start a TMA gather (gather4), which loads rows of a descriptor's tensor into a slot. In each "
-    "row, the load starts at the given column. Another slot contains the indices of the rows. The "
-    "mbarrier that `index` selects counts the bytes that have been copied",
+    "make one thread start a TMA gather (gather4), which copies rows of a matrix to a slot. The "
+    "slot `rows` contains the indices of the rows. The copy of each row starts at the column "
+    "`column`. The mbarrier that `index` selects counts the bytes that have been copied",
     _rows_load_start,
     effects=Effect.READ | Effect.WRITE,
 )
@@ -153,10 +157,11 @@ class RowsLoadStart(RowCopy):
 
 @OPS.operation(
     "simt.rows_store_start",
-    "start a TMA scatter (scatter4), which stores a slot to rows of a descriptor's tensor. In "
-    "each row, the store starts at the given column. Another slot contains the indices of the "
-    "rows. Elements outside the tensor are not written. The next `simt.commit` adds the store to "
-    "a commit group. After a `simt.wait` for this group, the kernel may overwrite the slot",
+    "make one thread start a TMA scatter (scatter4), which copies a slot to rows of a matrix. The "
+    "slot `rows` contains the indices of the rows. The copy of each row starts at the column "
+    "`column`. The store does not write elements outside the matrix. The next `simt.commit` adds "
+    "the store to a commit group. After a `simt.wait` for this group, the kernel may overwrite "
+    "the slot",
     _rows_store_start,
     effects=Effect.READ | Effect.WRITE,
 )

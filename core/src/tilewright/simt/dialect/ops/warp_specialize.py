@@ -42,7 +42,7 @@ def _check_part(operation: Part) -> None:
 OPS = Declarations()
 
 
-@OPS.operation("simt.rank", "the rank of this CTA in its cluster. Ranks are numbered from 0", _rank)
+@OPS.operation("simt.rank", "the rank of this CTA in its cluster, from 0 on", _rank)
 class Rank(Operation):
     __slots__ = ()
 
@@ -55,8 +55,8 @@ def _uniform(shape: Shape) -> list[Type]:
 
 @OPS.operation(
     "simt.uniform",
-    "x, with the guarantee that all lanes of a warp have the same value. The code generator needs "
-    "this guarantee if it cannot derive it from the operations that compute x",
+    "x, with the guarantee that all lanes of a warp have the same value of x. The code generator "
+    "uses this guarantee if it cannot derive it from the operations that compute x",
     _uniform,
 )
 class Uniform(Operation):
@@ -67,8 +67,9 @@ class Uniform(Operation):
 
 @OPS.operation(
     "simt.partition",
-    "run warp-specialized partitions concurrently, each on its own warps. Mbarriers synchronize "
-    "the partitions. All warps continue after the last partition has ended",
+    "run several partitions concurrently. A partition is a group of warps that executes its own "
+    "region (warp specialization). Partitions synchronize at mbarriers. All warps continue after "
+    "the last partition has ended",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_partition,
@@ -81,8 +82,9 @@ class Partition(Operation):
 
 @OPS.operation(
     "simt.part",
-    "run a region as one warp-specialized partition. The partition has its own barriers, and its "
-    "lanes and warps are numbered from 0",
+    "run a region as one partition, that is, on a group of warps that executes only this region "
+    "(warp specialization). In the region, lanes and warps are numbered from 0, and a barrier "
+    "synchronizes only the warps of the partition",
     nothing,
     effects=Effect.REGION | Effect.ORDER,
     check=_check_part,
@@ -90,19 +92,19 @@ class Partition(Operation):
 class Part(Operation):
     __slots__ = ()
 
-    name_ = TypedAttribute[str]("the name of the partition, for messages")
+    name_ = TypedAttribute[str]("the name of the partition, which messages show")
     warps = TypedAttribute[int]("the number of warps that run the partition")
     registers = TypedAttribute[int](
-        "the number of registers of each thread (setmaxnreg); 0 for that of the kernel", 0
+        "the number of registers of each thread (PTX: setmaxnreg); 0: as many as the kernel has", 0
     )
     body = NamedRegion()
 
 
 @OPS.operation(
     "simt.stagger",
-    "make one half of the warps of a program instance execute an extra barrier. Before a "
-    "ping-pong loop, the second half of the warps executes the extra barrier, so that this half "
-    "runs one barrier behind the other half during the loop. After the loop, the first half "
+    "make one half of the warps of a program instance execute an extra barrier, so that the two "
+    "halves alternate in a ping-pong loop. Before the loop, the second half executes the extra "
+    "barrier, and then runs one barrier behind the first half. After the loop, the first half "
     "executes an extra barrier, so that all warps are at the same barrier again",
     nothing,
     effects=Effect.ORDER,
@@ -111,8 +113,8 @@ class Stagger(Operation):
     __slots__ = ()
 
     later = TypedAttribute[bool](
-        "whether the second half executes the barrier and falls behind; if false, the first half "
-        "executes it, and the second catches up"
+        "whether the second half executes the extra barrier, before the loop; if false, the first "
+        "half executes it, after the loop"
     )
 
 
@@ -134,7 +136,7 @@ class Turn(Operation):
 
     __slots__ = ()
 
-    order = TypedAttribute[str]("the name of the ordered hand-off")
+    order = TypedAttribute[str]("the name of the cyclic order")
     place = TypedAttribute[int]("the position of this partition in the order, from 0 on")
     of = TypedAttribute[int]("the number of partitions in the order")
 
@@ -144,16 +146,17 @@ OPS.row(
     "simt.turn_wait",
     "wait until this partition may use a hardware unit that several partitions use one after "
     "another, in a cyclic order. The partition waits at its named barrier until the previous "
-    "partition in the order has executed `simt.turn_pass`. At the start, the partition at position "
-    "0 continues first",
+    "partition in the order has executed `simt.turn_pass`. At the start, the partition at "
+    "position 0 uses the unit first",
     nothing,
     effects=Effect.ORDER,
 )
 OPS.row(
     Turn,
     "simt.turn_pass",
-    "let the next partition in the cyclic order continue after its `simt.turn_wait`, by arriving "
-    "at the named barrier of that partition",
+    "let the next partition use a hardware unit that several partitions use one after another, in "
+    "a cyclic order. The next partition waits for this in `simt.turn_wait`: `simt.turn_pass` "
+    "arrives at the named barrier of the next partition",
     nothing,
     effects=Effect.ORDER,
 )
