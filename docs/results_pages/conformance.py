@@ -21,11 +21,14 @@ _FINE = ("passed", "not-supported")
 INTRODUCTION = """## Conformance of backends
 
 The [conformance suite](vendors/conformance.md) compares the results of kernels with references in
-float64 or with exact results. Each cell of the following table shows how many test cases of a
-profile passed, and how many ran. A case does not run if it needs a capability that the backend does
-not declare. The mark `*` means that the backend's report claims the profile: all mandatory cases of
-the profile passed in a complete run, and all packages were installed from wheels whose hashes the
-report contains. A `quick` run contains only a part of the cases, and its report claims no profile.
+float64 or with exact results. Its test cases belong to *profiles*, which are sets of features that
+a backend can support. Each cell of the following table shows how many test cases of a profile
+passed, and how many ran. A case does not run if it needs a capability that the backend does not
+declare. A `quick` run contains only a part of the cases.
+
+The mark `*` means that the report of the run claims that the backend has the profile: all mandatory
+cases of the profile passed in a complete run, and all packages were installed from wheels whose
+hashes the report contains.
 
 """
 
@@ -87,7 +90,7 @@ def section() -> str:
     if examples:
         text += (
             "\nThe next table shows the example backends of the repository (`examples/backend_c`,"
-            " `backend_lyra` and `backend_opencl`), with the profiles they are written for:\n\n"
+            " `backend_lyra` and `backend_opencl`), for the profiles that they implement:\n\n"
         ) + table(examples)
     return text
 

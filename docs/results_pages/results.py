@@ -23,17 +23,20 @@ INTRODUCTION = """# Results
 This page compares the times of operations of the [kernel library](kernels/index.md) with the times
 of the same operations in other libraries. The scripts in `benchmarks/kernels` of the repository
 measured these times. On GPUs, the times are device times. The L2 cache was overwritten before each
-call, and the libraries were measured in alternation. A lower bound of each time is computed from
-the peak rates in the GPU's data sheet: the time for the arithmetic of the operation or the time for
-its memory transfers, whichever is longer. The column "of the roof" shows this lower bound as a
-percentage of the measured time. Each column after the column "of the roof" shows ratios for one
-library: the library's time divided by Tilewright's time. If a ratio is above 1, Tilewright is
-faster. The result of each case was compared with the result of a formula in float64, and with the
-results of 20 further launches of the same kernel. The column `deterministic` compares two variants
-of Tilewright's backward pass of attention: the time with `deterministic=True` divided by the time
-without this option. The decoding attention kernels of vLLM and SGLang divide the keys of each
-sequence into parts. Each of these kernels was measured with the number of parts that the server of
-its package selects.
+call, and the libraries were measured in alternation. The result of each case was compared with the
+result of a formula in float64, and with the results of 20 further launches of the same kernel.
+Besides the case, the time and the rate, the tables have these columns:
+
+- **of the roof**: a lower bound of the time, as a percentage of the measured time. The lower bound
+  is computed from the peak rates in the GPU's data sheet: it is the time for the arithmetic of the
+  operation or the time for its memory transfers, whichever is longer.
+- **Columns with the name of a library**: the time of this library divided by Tilewright's time. If
+  this ratio is above 1, Tilewright is faster.
+- **`deterministic`**: the time of Tilewright's backward pass of attention with
+  `deterministic=True`, divided by its time without this option.
+
+The attention kernels of vLLM and SGLang for decoding divide the keys of each sequence into parts.
+Each of these kernels was measured with the number of parts that the server of its package selects.
 
 """
 
