@@ -30,17 +30,16 @@ FAMILIES = {
 INTRODUCTION = """# Tile IR
 
 Tile IR {major}.{minor} is the intermediate representation of kernels: the frontend translates a
-kernel to Tile IR, and a backend lowers Tile IR to code. It is in SSA form with structured control
-flow: an operation may contain regions, a region is a sequence of operations, and there are no
-branches. This page lists all {count} operations. It is generated from the table of operations
-(`tilewright.ir.TABLE`). The builder, the parser, the verifier and the reference interpreter use the
-same table.
+kernel to Tile IR, and a backend lowers Tile IR to code. Tile IR is in SSA form with structured
+control flow: instead of jumps, there are operations that contain regions, such as `if` and `for`. A
+region is a sequence of operations. This page lists all {count} operations. In Python, the table
+`tilewright.ir.TABLE` contains the same operations.
 
 A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`, `f64`, and the fp8
-formats), a pointer (`ptr<f32>`), a tile (`tile<128x64xf32>`) or a tensor descriptor
-(`desc<64x64xf16>`). Scalars are not tiles. The integer type states the signedness: `i32` is
-signed, and `u32` unsigned. For the names of operands and attributes in the description of an
-operation, see the table below this description.
+formats), a pointer (`ptr<f32>`), a tile of numbers or pointers (`tile<128x64xf32>`) or a tensor
+descriptor (`desc<64x64xf16>`). The integer type states whether an integer is signed: `i32` is
+signed, and `u32` is unsigned. The description of an operation refers to operands and attributes by
+the names in the table below the description.
 
 """
 
@@ -62,12 +61,11 @@ shared memory at which threads wait for arrivals of other threads and for TMA co
 DERIVATIVES_INTRODUCTION = """# Derivatives of operations
 
 The compiler derives [gradients](gradients.md) with the rules on this page. In the rules, `y` is the
-result of an operation, and `x`, `a`, `b` and `c` are its operands. In the table of elementwise
-operations, `dx` is the tangent of the operand `x`. In the table of other operations, `dy` is the
-cotangent of the result, and `a'` is the transposed matrix `a`. This page is generated from the
-table that the compiler itself uses for forward and reverse mode
-(`tilewright.derivatives.operation_table`). An operation that is not on this page has no derivative,
-for example because its result is an integer, an address or a constant.
+result of an operation, and `x`, `a`, `b` and `c` are the operands of the operation. In the table of
+elementwise operations, `dx` is the tangent of the operand `x`. In the table of other operations,
+`dy` is the cotangent of the result, and `a'` is the transposed matrix `a`. If an operation is not
+on this page, the operation has no derivative, for example because the result of the operation is an
+integer, an address or a constant.
 
 """
 
@@ -155,16 +153,16 @@ def _operation(spec: OpSpec) -> str:
     if Effect.ORDER in spec.effects:
         if Trait.NO_MEMORY in spec.traits:
             notes.append(
-                "The compiler may move this operation across memory accesses, but not across other "
-                "operations that have effects."
+                "The compiler may move this operation across memory accesses, but not across "
+                "barriers, prints, or other operations that have effects."
             )
         else:
             notes.append(
-                "The compiler does not move this operation across other operations that have "
-                "effects, such as memory accesses."
+                "The compiler does not move this operation across memory accesses, prints, or "
+                "other operations that have effects."
             )
     if spec.terminator:
-        notes.append("This operation is a terminator: it must be the last operation of its region.")
+        notes.append("This operation is a terminator: a region ends with such an operation.")
     if notes:
         lines.append(" ".join(notes) + "\n")
     return "\n".join(lines) + "\n"

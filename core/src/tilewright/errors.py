@@ -113,13 +113,13 @@ class TilewrightError(Exception):
 class CompilationError(TilewrightError):
     """An error in a kernel's source.
 
-    The text ``str(error)`` contains the file, the line number, the line itself with a caret below
-    the error, and the calls that led to the line.
+    The text ``str(error)`` contains the file, the line number, the source line with a caret below
+    the error, and the calls that led to this line.
 
-    If the error is in a function that the kernel calls, the raised error describes the call in the
-    kernel, and its ``__cause__`` is a second ``CompilationError``, which describes the line in the
-    function. If a function of ``tl`` that the kernel calls raises an exception of another type,
-    this exception is the ``__cause__`` of the ``CompilationError``.
+    If a kernel calls a function, and the error is in this function, the raised error describes the
+    call. The attribute ``__cause__`` of the raised error is then a second ``CompilationError``,
+    which describes the line in the function. If a kernel calls a function of ``tl`` that raises an
+    exception of another type, this exception is the ``__cause__`` of the ``CompilationError``.
 
     Attributes:
         message: the text of the error without the location; ``error_message`` is the same.
@@ -199,8 +199,8 @@ class LoweringError(BackendError):
 class OutOfResources(BackendError):
     """A kernel needs more of a resource than the target has.
 
-    The attribute ``name`` is the name of the resource, which may be followed by the name of the
-    kernel, as in ``"shared memory of matmul"``.
+    The attribute ``name`` contains the name of the resource, and sometimes the name of the kernel,
+    as in ``"shared memory of matmul"``.
     """
 
     def __init__(self, required: int, limit: int, name: str) -> None:

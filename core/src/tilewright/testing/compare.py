@@ -10,7 +10,7 @@ def assert_close(
 ) -> None:
     """Assert that two arrays are equal within ``atol + rtol * |y|``.
 
-    The operands may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
+    ``x`` and ``y`` may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
 
     By default, ``atol`` is 1e-2 and ``rtol`` is 0. A NaN equals a NaN. The shapes must be equal,
     but the element types may differ.

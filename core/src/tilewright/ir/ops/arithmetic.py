@@ -261,9 +261,10 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 
 @OPS.operation(
     "div",
-    "a / b. A quotient of floats is correctly rounded, or has an error of up to 2 ULP if "
-    "`approximate` is set. A quotient of integers is truncated towards zero. An integer divisor "
-    "of 0 counts as 1, and the most negative integer divided by -1 wraps around to itself",
+    "a / b. If a and b are floats, the quotient is correctly rounded unless the attributes of the "
+    "operation allow an error. If a and b are integers, the quotient is truncated towards zero. An "
+    "integer divided by 0 is the integer itself. The most negative integer divided by -1 is the "
+    "most negative integer",
     _arithmetic,
     cost=10,
     traits=Trait.ELEMENTWISE,
@@ -284,8 +285,9 @@ class Div(Binary):
 
 @OPS.operation(
     "rem",
-    "the remainder of the division that truncates towards zero, as C's % and fmod return it. The "
-    "remainder has the sign of a. The remainder of an integer divided by 0 is 0",
+    "the remainder of the division a / b whose quotient is truncated towards zero, as `%` and "
+    "`fmod` return it in C. The remainder has the sign of a. If a and b are integers and b is 0, "
+    "the remainder is 0",
     _arithmetic,
     traits=Trait.ELEMENTWISE | _OFFSET,
     cost=12,
@@ -296,11 +298,14 @@ class Rem(Binary):
 
 _unary(
     "neg",
-    "-x. For a float, the sign bit flips, even if the float is zero or NaN. Integers wrap around",
+    "-x. If x is a float, only the sign bit of x changes, even if x is zero or NaN. If x is the "
+    "most negative integer, the result is x",
     _negatable,
 )
 _unary(
-    "abs", "the absolute value of x. The most negative integer wraps around to itself", _negatable
+    "abs",
+    "the absolute value of x. If x is the most negative integer, the result is x",
+    _negatable,
 )
 _binary("and", "the bitwise AND of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
 _binary("or", "the bitwise OR of a and b", same_ints, traits=_LATTICE | Trait.BITWISE)
@@ -312,24 +317,23 @@ _binary(
 )
 _binary(
     "shl",
-    "the operand a, shifted left by b bits. The result is 0 if b is negative, or if b is not below "
-    "the number of bits of the type",
+    "the operand a, shifted left by b bits. If b is negative, or not below the number of bits of "
+    "the type, the result is 0",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "shr",
-    "the operand a, shifted right by b bits. The bits that become free are filled with the sign "
-    "bit if the type of a is signed, and with zeros otherwise. If b is negative, or not below the "
-    "number of bits of the type, every bit of the result is the sign bit of a if the type is "
-    "signed, and zero otherwise",
+    "the operand a, shifted right by b bits. The bits that become free are copies of the sign bit "
+    "of a if the type of a is signed, and zeros otherwise. If b is negative, or not below the "
+    "number of bits of the type, all bits of the result are such copies or zeros",
     same_ints,
     traits=_INTEGER,
 )
 _binary(
     "mulhi",
-    "the upper half of the product of two integers, computed with twice as many bits as the "
-    "operands have",
+    "the upper half of the bits of the product a * b of two integers. The product has twice as "
+    "many bits as a and b",
     _mulhi,
     traits=_SWAPPED | Trait.BITWISE,
     cost=3,
@@ -339,7 +343,7 @@ _binary(
 OPS.row(
     Extremum,
     "min",
-    "the minimum of a and b. -0.0 may count as equal to 0.0",
+    "the minimum of a and b. If a and b are -0.0 and 0.0, the result may be either of them",
     same_numbers,
     traits=_LATTICE,
 )
@@ -348,7 +352,7 @@ OPS.row(
 OPS.row(
     Extremum,
     "max",
-    "the maximum of a and b. -0.0 may count as equal to 0.0",
+    "the maximum of a and b. If a and b are -0.0 and 0.0, the result may be either of them",
     same_numbers,
     traits=_LATTICE,
 )
@@ -356,8 +360,8 @@ OPS.row(
 
 @OPS.operation(
     "cmp",
-    "the result of comparing a with b by `predicate`. If an operand is NaN, the result is true "
-    "for the predicate 'ne', and false for all other predicates",
+    "the result (an i1) of the comparison of a with b that `predicate` names. If a or b is NaN, "
+    "the result is true for the predicate 'ne', and false for all other predicates",
     _cmp,
     traits=Trait.ELEMENTWISE,
 )
@@ -369,8 +373,7 @@ class Cmp(Binary):
 
 @OPS.operation(
     "select",
-    "the value of a where `condition` is true, and the value of b elsewhere. Both a and b are "
-    "computed for all elements",
+    "the value of a where `condition` is true, and the value of b elsewhere",
     _select,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -393,17 +396,19 @@ class Fma(Operation):
 
 @OPS.operation(
     "cast",
-    "x converted to another number type. A conversion to a float type with fewer bits rounds as "
-    "the attribute `rounding` states. With `rtne` (to nearest, ties to even), a value that "
-    "overflows becomes infinity. In the fp8 formats, however, `rtne` converts a value that "
-    "overflows, and also infinity, to the maximum finite number. With `rtz` (towards zero), a "
-    "value that overflows becomes the maximum finite number, and infinity becomes NaN in formats "
-    "without infinity. A conversion from float to integer truncates, and a value outside the range "
-    "of the integer type becomes the nearest integer in the range. A conversion from float to "
-    "integer converts NaN to 0; but if the float is f64 or the integer has 64 bits, NaN becomes "
-    "the integer of which only the top bit is set. A conversion from float to u8 or i8 first "
-    "converts to u16 or i16, and then takes the low byte. A conversion to i1 returns whether x is "
-    "not 0. A conversion between integers wraps around, as in C",
+    "x converted to another number type. If the result is a float type with fewer bits than x, the "
+    "attribute `rounding` states how the conversion rounds: `rtne` rounds to the nearest float "
+    "(ties to even), and `rtz` rounds towards zero. With `rtne`, a value that is too large for the "
+    "result type becomes infinity; but if the result is an fp8 format, infinity and values that "
+    "are too large become the maximum finite number. With `rtz`, a value that is too large for the "
+    "result type becomes the maximum finite number, and infinity becomes NaN if the result type "
+    "has no infinity. If a float is converted to an integer type, it is truncated towards zero. If "
+    "the truncated value is outside the range of the integer type, the result is the nearest "
+    "integer in the range. If NaN is converted to an integer type, the result is 0; but if the "
+    "float is f64 or the integer has 64 bits, the result is the integer of which only the top bit "
+    "is set. If a float is converted to u8 or i8, it is first converted to u16 or i16, and the "
+    "result is the low byte. If x is converted to i1, the result states whether x is not 0. If an "
+    "integer is converted to an integer type with fewer bits, the result has the low bits of x",
     _cast,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING,
     explicit_results=True,
@@ -416,8 +421,7 @@ class Cast(Unary):
 
 @OPS.operation(
     "bitcast",
-    "the bits of x, reinterpreted as another type with the same number of bits. A pointer has 64 "
-    "bits",
+    "the bits of x, reinterpreted as another type with the same number of bits (64 for a pointer)",
     _bitcast,
     traits=Trait.ELEMENTWISE,
     explicit_results=True,
@@ -428,8 +432,9 @@ class Bitcast(Unary):
 
 @OPS.operation(
     "addptr",
-    "the pointer moved by `offset` elements. An offset with fewer than 64 bits is first widened "
-    "to 64 bits, with sign extension if its type is signed",
+    "the pointer moved by `offset` elements. If the type of `offset` has fewer than 64 bits, the "
+    "offset is first extended to 64 bits: with copies of the sign bit if the type is signed, and "
+    "with zeros otherwise",
     _addptr,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
 )
@@ -462,8 +467,8 @@ _unary("floor", "x rounded down to an integer, as a float", _math)
 _unary("ceil", "x rounded up to an integer, as a float", _math)
 _unary(
     "round_even",
-    "the integer nearest to x, as a float. If two integers are equally near, the result "
-    "is the even one",
+    "the integer nearest to x, as a float. If two integers are equally near to x, the result is "
+    "the even integer",
     _math,
 )
 _unary("trunc", "x rounded towards zero to an integer, as a float", _math)

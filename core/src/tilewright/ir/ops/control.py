@@ -172,7 +172,7 @@ _INPUTS = VariadicOperand("tiles of one shape")
 @OPS.operation(
     "if",
     "run the region `then` if `condition` is true, and the region `else` otherwise. The results "
-    "are the values that the executed region yields",
+    "of the operation are the values that this region yields",
     _if_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -189,10 +189,9 @@ class If(Operation):
 
 @OPS.operation(
     "for",
-    "run `body(i, *carried)` for i = lower, lower + step, ..., as long as i is below upper. The "
-    "comparison is signed if the type of i is signed. The step must be positive. Each iteration "
-    "yields the carried values of the next iteration. The values that the last iteration yields "
-    "are the results of the operation",
+    "run the region `body(i, *carried)` for i = lower, lower + step, ..., as long as i is below "
+    "upper. The step must be positive. Each iteration yields the values `carried` of the next "
+    "iteration. The results of the operation are the values that the last iteration yields",
     _for_rule,
     effects=Effect.REGION,
     check=_for_check,
@@ -226,10 +225,10 @@ class For(Operation):
 
 @OPS.operation(
     "while",
-    "run `before(*carried)`, which returns a condition and a list of forwarded values. If the "
-    "condition is true, run `after(*forwarded)`, which yields the next carried values, and then "
-    "run `before` again. If the condition is false, the loop ends, and its results are the "
-    "forwarded values",
+    "run the region `before(*carried)`, which returns a condition and a list of values "
+    "(`forwarded`). If the condition is true, the region `after(*forwarded)` runs and yields new "
+    "values `carried`, and `before` runs again. If the condition is false, the loop ends, and the "
+    "values `forwarded` are the results of the operation",
     _while_rule,
     effects=Effect.REGION,
     explicit_results=True,
@@ -254,9 +253,9 @@ LOOPS: Final = (For, While)
 @OPS.operation(
     "reduce",
     "combine the elements along `axis` into one element. The region `combine(*lefts, *rights)` "
-    "combines two elements of each input, and yields one value for each input. The attribute "
-    "`order` states the order and grouping in which the elements are combined. With its default "
-    "'any', the order and the grouping are arbitrary",
+    "combines two elements of each input, and yields one value for each input. By default, the "
+    "compiler chooses the order in which the elements are combined. The attribute `order` can "
+    "state another order",
     _reduce,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -280,9 +279,8 @@ class Reduce(Operation):
 @OPS.operation(
     "scan",
     "compute an inclusive scan along `axis`. The region `combine(*earlier, *later)` combines two "
-    "elements of each input, and yields one value for each input. The attribute `order` states "
-    "the grouping in which the elements are combined. With its default 'any', the grouping is "
-    "arbitrary",
+    "elements of each input, and yields one value for each input. By default, the compiler "
+    "chooses how the elements are grouped. The attribute `order` can state another grouping",
     _scan,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -308,9 +306,9 @@ class Scan(Operation):
 
 @OPS.operation(
     "map",
-    "run the region `body` once for every group of consecutive elements, in row-major order. The "
-    "attribute `pack` states how many elements a group has. For each input, the region takes as "
-    "many arguments as a group has elements, and for each result, it yields as many values",
+    "run the region `body` once for every group of `pack` elements that are neighbours in "
+    "row-major order. The arguments of the region are the elements of the group in each input. "
+    "The region yields the elements of the group in each result",
     _map,
     effects=Effect.REGION,
     traits=Trait.SCALAR_REGION | Trait.BITWISE,
@@ -329,7 +327,7 @@ class Map(Operation):
 
 @OPS.operation(
     "call",
-    "run a function of the module",
+    "run the function `callee` of the module",
     _explicit,
     effects=Effect.READ | Effect.WRITE | Effect.ORDER,
     explicit_results=True,

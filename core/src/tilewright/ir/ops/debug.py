@@ -120,9 +120,10 @@ class Assume(Operation):
 
 @OPS.operation(
     "hint",
-    "x, with a hint for each axis. A hint can state how long the runs of consecutive values along "
-    "the axis are, which number divides the first value of each of these runs, and how long the "
-    "runs of equal values along the axis are",
+    "x unchanged. The attributes tell the compiler what is known about the values of x along each "
+    "axis: the length of runs of consecutive values (`contiguity`), a number that divides the "
+    "first value of each of these runs (`divisibility`), and the length of runs of equal values "
+    "(`constancy`)",
     _hint,
     traits=Trait.ELEMENTWISE | Trait.ADDRESSING | Trait.BITWISE,
     cost=0,
@@ -140,8 +141,7 @@ class Hint(Unary):
 
 @OPS.operation(
     "inline_asm",
-    "run assembly code of the target once for every group of elements. The attribute `pack` "
-    "states how many elements a group has",
+    "run assembly code of the target once for every group of `pack` elements",
     _inline_asm,
     effects=Effect.ORDER,
     explicit_results=True,

@@ -133,9 +133,9 @@ Precision = Literal["ieee", "tf32", "tf32x3", "bf16x3", "bf16x6"]
 
 @OPS.operation(
     "dot",
-    "a @ b + c over the last two axes. Leading axes are batches. Multiplications are exact. The "
-    "products are added in the type of c. The order of these additions is arbitrary unless the "
-    "attribute `order` states an order",
+    "a @ b + c, where a, b and c are matrices, or batches of matrices along the leading axes. The "
+    "products of elements are added in the type of c. Unless the attribute `order` states "
+    "otherwise, the products are not rounded, and the order of the additions is arbitrary",
     _dot,
 )
 class Dot(Operation):
@@ -160,9 +160,10 @@ class Dot(Operation):
 
 @OPS.operation(
     "dot_scaled",
-    "a @ b + c for block-scaled a and b. Along K, either each group of 32 elements shares a scale "
-    "that is a power of two, or each group of 16 elements shares a scale of type f8e4m3fn. A "
-    "scale that is a power of two is a u8 in the format e8m0, in which 0xFF is NaN",
+    "a @ b + c, where groups of elements of a and b share a scale. If the scales have the type "
+    "u8, a group has 32 elements along K. If the scales have the type f8e4m3fn, a group has 16 "
+    "elements along K. A scale of type u8 is a power of two in the format e8m0, in which 0xFF is "
+    "NaN",
     _dot_scaled,
 )
 class DotScaled(Operation):

@@ -241,9 +241,9 @@ _UPDATE = Effect.READ | Effect.WRITE
 
 @OPS.operation(
     "load",
-    "the values at the pointers. Where the mask is false, the value is that of the operand "
-    "`other`, or zero if there is no such operand. An i1 is stored as one byte, and is true "
-    "unless this byte is 0",
+    "the values in memory at the addresses `pointer`. Where `mask` is false, the result is the "
+    "value of `other`, or zero if the operation has no operand `other`. In memory, an i1 takes one "
+    "byte, and is true unless this byte is 0",
     _load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -261,8 +261,8 @@ class Load(Operation):
 
 @OPS.operation(
     "store",
-    "write `value` to the pointers where the mask is true. If two elements are written to the "
-    "same address, either value may remain",
+    "write `value` to memory at the addresses `pointer`, where `mask` is true. If two elements are "
+    "written to the same address, either of the two values may remain in memory",
     _store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -279,9 +279,9 @@ class Store(Operation):
 
 @OPS.operation(
     "atomic_rmw",
-    "update each value at the pointers atomically and return the old value. For floats, the "
-    "updates `min` and `max` treat -0.0 as smaller than 0.0. Where the mask is false, the result "
-    "is undefined",
+    "update each value in memory at the addresses `pointer` atomically, and return the old values. "
+    "If floats are updated by the `kind` 'min' or 'max', -0.0 is smaller than 0.0. Where `mask` is "
+    "false, the result is undefined",
     _atomic_rmw,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -299,8 +299,9 @@ class AtomicRmw(Operation):
 
 @OPS.operation(
     "atomic_cas",
-    "atomically compare the bits of the value in memory with those of `compare`, replace the value "
-    "in memory by `value` if the bits are equal, and return the old value",
+    "atomically compare each value in memory at the addresses `pointer` with `compare`, bit by "
+    "bit, and replace the value in memory by `value` if all bits are equal. The results are the "
+    "old values in memory",
     _atomic_cas,
     effects=_UPDATE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -317,9 +318,9 @@ class AtomicCas(Operation):
 
 @OPS.operation(
     "atomic_load",
-    "the values at the pointers. Each value is read atomically. The attributes `order` and `scope` "
-    "state how the read is ordered with memory accesses of other threads. Where the mask is false, "
-    "the result is undefined",
+    "the values in memory at the addresses `pointer`. The operation reads each value atomically. "
+    "The attributes `order` and `scope` state how this read is ordered with memory accesses of "
+    "other threads. Where `mask` is false, the result is undefined",
     _atomic_load,
     effects=Effect.READ | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -335,9 +336,9 @@ class AtomicLoad(Operation):
 
 @OPS.operation(
     "atomic_store",
-    "write `value` to the pointers where the mask is true. Each element is written atomically. The "
-    "attributes `order` and `scope` state how the write is ordered with memory accesses of other "
-    "threads",
+    "write `value` to memory at the addresses `pointer`, where `mask` is true. The operation "
+    "writes each element atomically. The attributes `order` and `scope` state how this write is "
+    "ordered with memory accesses of other threads",
     _atomic_store,
     effects=Effect.WRITE | Effect.ORDER,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -370,8 +371,8 @@ class Clock(Operation):
 
 @OPS.operation(
     "make_descriptor",
-    "a descriptor of the tensor at the address `base`. The extents in `shape` and the strides "
-    "count elements",
+    "a descriptor of the tensor at the address `base`. The operands `shape` and `strides` are the "
+    "extents and the strides of the tensor, in elements",
     _make_descriptor,
     explicit_results=True,
     traits=Trait.BITWISE,
@@ -420,8 +421,8 @@ class DescriptorStride(Operation):
 
 @OPS.operation(
     "descriptor_load",
-    "the block of the tensor at `offsets`. Elements outside the tensor have the descriptor's "
-    "padding value",
+    "the block of the tensor whose first element has the coordinates `offsets`. Elements of the "
+    "block that lie outside the tensor have the padding value of the descriptor",
     _descriptor_load,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -435,8 +436,8 @@ class DescriptorLoad(Operation):
 
 @OPS.operation(
     "descriptor_store",
-    "write `value` to the block of the tensor at `offsets`. Elements outside the tensor are not "
-    "written",
+    "write `value` to the block of the tensor whose first element has the coordinates `offsets`. "
+    "Elements of the block that lie outside the tensor are not written",
     _descriptor_store,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -451,8 +452,9 @@ class DescriptorStore(Operation):
 
 @OPS.operation(
     "descriptor_reduce",
-    "update the block of the tensor at `offsets` with the elements of `value`. The update of each "
-    "element is atomic. Elements outside the tensor are not written",
+    "update the block of the tensor whose first element has the coordinates `offsets` with the "
+    "elements of `value`. The update of each element is atomic. Elements of the block that lie "
+    "outside the tensor are not written",
     _descriptor_reduce,
     effects=_UPDATE,
     traits=Trait.ACCESS,
@@ -468,8 +470,9 @@ class DescriptorReduce(Operation):
 
 @OPS.operation(
     "descriptor_gather",
-    "the rows of the tensor with the indices `rows`, each from the column `column` on. Elements "
-    "outside the tensor have the descriptor's padding value",
+    "the elements from the column `column` on of several rows of the tensor. The operand `rows` "
+    "contains the indices of these rows. Elements that lie outside the tensor have the padding "
+    "value of the descriptor",
     _descriptor_gather,
     effects=Effect.READ,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -484,8 +487,9 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write the rows of `value` to the rows of the tensor with the indices `rows`, each from the "
-    "column `column` on. Elements outside the tensor are not written",
+    "write each row of `value` to a row of the tensor, from the column `column` on. The operand "
+    "`rows` contains the indices of these rows of the tensor. Elements that lie outside the tensor "
+    "are not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,
@@ -506,8 +510,8 @@ DescriptorRows = DescriptorGather | DescriptorScatter
 
 @OPS.operation(
     "barrier",
-    "wait for all threads of this program instance. After the barrier, each thread sees what the "
-    "other threads wrote to memory before the barrier",
+    "wait until all threads of this program instance have reached this operation. After the "
+    "barrier, each thread sees what the other threads wrote to memory before the barrier",
     nothing,
     effects=Effect.ORDER,
     traits=Trait.BITWISE,

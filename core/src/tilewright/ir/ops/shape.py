@@ -166,7 +166,7 @@ class Unsplat(Moved):
 
 @OPS.operation(
     "broadcast",
-    "x broadcast to another shape. Axes of extent 1 are repeated",
+    "x broadcast to another shape: the element of an axis of extent 1 is repeated along the axis",
     _broadcast,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -189,7 +189,7 @@ class ExpandDims(Moved):
 
 @OPS.operation(
     "reshape",
-    "a tile of another shape with the elements of x, in the same row-major order",
+    "a tile that has another shape than x, and the elements of x in the same row-major order",
     _reshape,
     traits=Trait.SHAPE,
     explicit_results=True,
@@ -233,8 +233,8 @@ class Join(Operation):
 
 @OPS.operation(
     "split",
-    "two tiles: the elements of x with index 0 along its last axis, and those with index 1. The "
-    "last axis of x must have the extent 2",
+    "two tiles: the elements of x whose index along the last axis is 0, and the elements whose "
+    "index along the last axis is 1. The extent of the last axis of x must be 2",
     _split,
     traits=Trait.SHAPE,
 )
@@ -244,10 +244,9 @@ class Split(Moved):
 
 @OPS.operation(
     "gather",
-    "elements of x. The result has the shape of `index`. The element of the result at a position "
-    "is an element of x: along `axis`, its coordinate in x is the value of `index` at this "
-    "position, and along the other axes, its coordinates are those of the position. The result is "
-    "undefined where `index` is out of range",
+    "elements of x. The result has the shape of `index`. For example, if x has two axes and `axis` "
+    "is 0, the element (i, j) of the result is x[index[i, j], j]. An element of the result is "
+    "undefined if its value in `index` is outside the range of the axis",
     _gather,
     traits=Trait.BITWISE,
 )
@@ -262,7 +261,7 @@ class Gather(Operation):
 @OPS.operation(
     "histogram",
     "the number of occurrences of each value from 0 to bins-1 among the elements of x for which "
-    "the mask is true. Other values are ignored",
+    "the mask is true. Elements of x with other values are not counted",
     _histogram,
     traits=Trait.BITWISE,
 )

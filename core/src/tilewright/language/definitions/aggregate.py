@@ -247,18 +247,19 @@ def aggregate(cls: type) -> type[aggregate_value]:
     """Decorate a class with annotated fields, so that kernels can create and pass its instances.
 
     Annotate each field with ``tl.tensor``, ``tl.constexpr``, ``tl.tuple`` or another aggregate. If
-    you assign a value to the field in the class body, this value is the field's default. If the
-    class defines ``__init__``, this method must set every field that has no default. If the class
-    defines no ``__init__``, callers pass the fields by position or by name. Methods, including
-    ``__init__``, may be kernel-language functions, constexpr functions or plain Python functions.
-    Constexpr functions and plain Python functions run during compilation. All base classes must be
-    aggregates. The fields of the base classes come before the fields that the class itself defines.
+    you assign a value to the field in the class body, this value is the default of the field. If
+    the class defines ``__init__``, the method ``__init__`` must set every field that has no
+    default. If the class defines no ``__init__``, callers pass the fields by position or by name.
+    Methods, including ``__init__``, may be kernel-language functions, constexpr functions or plain
+    Python functions. Constexpr functions and plain Python functions run during compilation. All
+    base classes must be aggregates. The fields of the base classes come before the fields that the
+    class itself defines.
 
-    Instances are immutable values: after ``__init__``, ``instance.field = value`` is an error. Use
-    :func:`aggregate_replace` to get a changed copy of an instance. Only a method that is a plain
-    Python function may assign to ``self.field`` outside of ``__init__``. After a call of such a
-    method, all variables of the calling function that hold the instance have the new value, also
-    after branches and loops. Variables of other functions keep the old value.
+    Instances are immutable values: after ``__init__``, the assignment ``instance.field = value`` is
+    an error. The function :func:`aggregate_replace` returns a changed copy of an instance. Only a
+    method that is a plain Python function may assign to ``self.field`` outside of ``__init__``.
+    After a call of this method, all variables of the calling function that hold the instance have
+    the new value. Variables of other functions keep the old value.
 
     Args:
         cls: the class.

@@ -530,10 +530,10 @@ def device_function(
 def constexpr_function(fn: Callable[..., Any] | ConstexprFunction) -> ConstexprFunction:
     """Decorate a Python function that the compiler runs when a kernel calls it.
 
-    A kernel's call of the function runs during compilation: the function receives the values of
+    If a kernel calls the function, the function runs during compilation: it receives the values of
     constexpr arguments, and its result is a constexpr in the kernel. On the host, you can call the
-    function like any Python function. The source of the function is part of the cache key of each
-    kernel that calls it, so these kernels are compiled again when the function changes.
+    function like any Python function. If you change the function, the kernels that call the
+    function are compiled again.
 
     Args:
         fn: the function.

@@ -53,21 +53,21 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
         def _(x, y, dy):
             return tl.where(tl.abs(x) < 1, dy, 0.0)
 
-    A rule is a kernel-language function that computes the derivative. Kernels call the decorated
-    function like any other function, and the decorator does not change their code. In a kernel that
-    ``tw.vjp`` derives, a call of the rule replaces the derivative of the function's body. The rule
-    receives the arguments of the function, its results, and the cotangents of the float results. It
-    returns a cotangent, or None, for each parameter that is not a constexpr. If the function
-    returns a tuple, the rule receives each element of the tuple, and the cotangent of each float
-    element, as a separate argument. A cotangent has the same shape as the value that it belongs to,
-    and its elements have at least 32 bits. If the rule returns a number as a cotangent, all
-    elements of the cotangent have this value.
+    A rule is a kernel-language function that computes the derivative of the decorated function. In
+    a kernel that ``tw.vjp`` derives, a call of the rule replaces the derivative of the function's
+    body. The rule receives the arguments of the function, the results of the function, and the
+    cotangents of the float results. The rule returns a cotangent, or None, for each parameter of
+    the function that is not a constexpr. If the function returns a tuple, the rule receives each
+    element of the tuple, and the cotangent of each float element, as a separate argument. A
+    cotangent has the same shape as the value that it belongs to, and the elements of a cotangent
+    have at least 32 bits. If the rule returns a number as a cotangent, all elements of the
+    cotangent have this value.
 
-    The decorated function has a decorator ``.jvp``, which sets the rule for forward mode. Kernels
-    that ``tw.jvp`` derives call the rule for forward mode. The rule for forward mode receives the
-    arguments of the function, its results, and the tangents of the float arguments, and returns the
-    tangents of the float results. If you derive a kernel twice, the
-    compiler differentiates the code of the rule, too.
+    The decorator ``.jvp`` of the decorated function sets the rule for forward mode, which kernels
+    that ``tw.jvp`` derives call. The rule for forward mode receives the arguments of the function,
+    the results of the function, and the tangents of the float arguments, and returns the tangents
+    of the float results. If you take a second derivative of a kernel, the compiler differentiates
+    the code of the rule.
 
     The decorated function must not access memory.
 

@@ -79,8 +79,8 @@ _ARE_DTYPES = _AreDtypes()
 class TensorWrapper:
     """A view of a tensor whose elements are reinterpreted as another type of the same size.
 
-    The function :func:`reinterpret` creates this view. All attributes of the view except ``dtype``
-    are those of the original tensor.
+    The function :func:`reinterpret` creates a view of this class. All attributes of the view except
+    ``dtype`` are those of the original tensor.
     """
 
     def __init__(self, base: Any, dtype: Any) -> None:
@@ -173,8 +173,8 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     """Reinterpret the elements of ``tensor`` as another type of the same size.
 
     The argument ``dtype`` may be an element type of Tilewright, NumPy, PyTorch or another array
-    library. If the tensor already has the type ``dtype``, the result is the tensor itself, and
-    otherwise a :class:`TensorWrapper` with the memory of ``tensor``.
+    library. If the tensor already has the type ``dtype``, the function returns the tensor itself.
+    Otherwise, the function returns a :class:`TensorWrapper` that shares the memory of ``tensor``.
 
     Raises:
         TypeError: ``tensor`` is not an array, or the sizes differ.

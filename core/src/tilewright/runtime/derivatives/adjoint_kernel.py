@@ -205,31 +205,28 @@ def vjp(
         adjoint = tw.vjp(softmax, outputs="out", wrt="x")
         adjoint[grid](x, out, n, BLOCK=1024, d_out=gradient, d_x=dx)
 
-    Launch the adjoint with the kernel's grid and arguments, and with additional keywords. For each
-    output ``y`` in ``outputs``, pass its cotangent as ``d_y``, an array with the shape and strides
-    of ``y``. For each parameter ``x`` in ``wrt``, pass an array ``d_x``, to which the adjoint
-    writes the gradient. The array ``d_x`` has the shape and strides of ``x``, or one element if
-    ``x`` is a float. The float type of ``d_x`` may differ from that of ``x``: pass a float32 array
-    if many terms are added to the gradient of a float16 array. The adjoint writes to the arrays
-    ``d_x`` and to no other arguments. The inputs must have the same values as in the forward
-    launch.
+    Launch the adjoint with the grid and the arguments of the kernel, and with additional keywords.
+    For each output ``y`` in ``outputs``, pass an array ``d_y`` that contains the cotangent of
+    ``y``, with the shape and strides of ``y``. For each parameter ``x`` in ``wrt``, pass an array
+    ``d_x``, to which the adjoint writes the gradient of ``x``. The array ``d_x`` has the shape and
+    strides of ``x``, or one element if ``x`` is a float. The float type of ``d_x`` may differ from
+    that of ``x``: pass a float32 array if many terms are added to the gradient of a float16 array.
+    The adjoint writes only to the arrays ``d_x``. The inputs must have the same values as in the
+    launch of the original kernel.
 
-    How the adjoint writes a gradient depends on how the kernel loads the input. If the compiler can
-    prove from the addresses that only one program instance loads each element, this instance
-    computes and stores the gradient of the element without atomics. If the proof needs a condition
-    on sizes, such as ``stride >= n``, the launch checks the condition. If several program instances
-    load the same element, the adjoint consists of several kernels, which sum the gradient in a
-    fixed order. The gradient then has the same bits in each run. If an address depends on a loaded
-    index, program instances add to the gradient atomically, so the last bits of the gradient may
-    differ from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and states
-    for each of them why it is a separate kernel.
+    If only one program instance loads each element of an input, this instance computes and stores
+    the gradient of the element without atomics. If several program instances load the same element,
+    the adjoint consists of several kernels, which sum the gradient in a fixed order, so that the
+    gradient has the same bits in each run. If the address of a load depends on a loaded index,
+    program instances add to the gradient with atomics, so the last bits of the gradient may differ
+    from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and states why
+    each of them is a separate kernel.
 
     If each iteration of a loop only adds to the loop-carried floats, the adjoint needs no memory
-    for the loop. For other loops, the adjoint stores the values of these floats in each iteration
-    of each program instance. The memory for these values is called a tape. The size of the tape
-    depends on the number of iterations. If this number depends only on scalar arguments, the launch
-    computes it on the host. Otherwise, the launch first runs another kernel, which counts the
-    iterations on the device.
+    for the loop. For other loops, the adjoint stores the loop-carried floats of each iteration of
+    each program instance. The memory for these floats is called a tape. If the number of iterations
+    does not depend only on scalar arguments and the grid, the launch first runs another kernel,
+    which counts the iterations on the device.
 
     Args:
         kernel: a kernel of ``tilewright.jit``.

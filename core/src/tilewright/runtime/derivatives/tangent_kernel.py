@@ -63,13 +63,13 @@ def jvp(
         double = tw.jvp(scale, inputs=("x", "factor"), outputs="out")
         double[grid](x, out, factor, n, BLOCK=256, t_x=tx, t_factor=1.0, t_out=t_out)
 
-    Launch the derived kernel with the original kernel's grid and arguments. For each ``x`` in
-    ``inputs`` and ``outputs``, also pass its tangent as the keyword ``t_x``: an array with the same
-    shape and strides, or a float if ``x`` is a float. The derived kernel writes the outputs as the
-    original kernel does. It also reads the tangents of the inputs and writes the tangents of the
-    outputs. In the example above, it writes to ``t_out`` the directional derivative of ``out`` in
-    the direction of ``t_x`` and ``t_factor``. The float type of a tangent may differ from that of
-    the array it belongs to.
+    Launch the derived kernel with the grid and the arguments of the original kernel. For each ``x``
+    in ``inputs`` and ``outputs``, also pass the tangent of ``x`` as the keyword ``t_x``: an array
+    with the same shape and strides as ``x``, or a float if ``x`` is a float. The derived kernel
+    writes the outputs as the original kernel does, and also writes the tangents of the outputs. In
+    the example above, the derived kernel writes to ``t_out`` the directional derivative of ``out``
+    in the direction of ``t_x`` and ``t_factor``. The float type of a tangent may differ from that
+    of the array that the tangent belongs to.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or a tangent kernel for second derivatives.

@@ -18,9 +18,9 @@ current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
 def set_allocator(allocator: Allocator | None) -> None:
     """Set the allocator of scratch memory for the launches of the current thread or asyncio task.
 
-    Tilewright's own backends need no allocator: a launch itself allocates the memory for
-    descriptors that the kernel creates. A backend from another package may call ``allocator(size,
-    alignment, stream)`` to allocate memory for a launch.
+    The CPU, NVIDIA and AMD backends need no allocator: each launch allocates the scratch memory
+    itself. A backend from another package may call ``allocator(size, alignment, stream)`` to
+    allocate memory for a launch.
 
     Args:
         allocator: a function of a size and an alignment in bytes, and of a stream or None, which

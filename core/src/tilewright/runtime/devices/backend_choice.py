@@ -71,7 +71,7 @@ current: contextvars.ContextVar[Choice | None] = contextvars.ContextVar(
 class backend:  # noqa: N801 (used as a statement: with tw.backend("reference"):)
     """Run the launches of a ``with`` block on the backend called ``name``.
 
-    The launch options in ``options`` apply to all of these launches.
+    The launch options in ``options`` apply to all launches in the block.
 
         with tw.backend("reference", checked=True):
             kernel[grid](x, y, n)

@@ -49,11 +49,11 @@ class exact_mode:  # noqa: N801 (used as a statement: with exact_mode():)
     """Run the launches of a ``with`` block with elements of a ring in place of floats.
 
     The elements of the ring are integers modulo ``251**4`` (``251**2`` for 16-bit floats, 251 for
-    8-bit floats). In the arrays that you pass to the launches, the bits of each float encode an
-    element of the ring, and are called a payload. Kernels read and write payloads in place of
-    floats. A scalar float argument stands for the simplest fraction that rounds to the float, such
-    as 1/1000 for 0.001, and becomes the element of the ring that represents this fraction. The
-    results have the same bits on every backend.
+    8-bit floats). In the arrays that you pass to the launches, the bits of each float represent an
+    element of the ring, and are called a payload. Kernels load, compute and store elements of the
+    ring instead of floats, so the results have the same bits on every backend. If you pass a scalar
+    float argument, such as 0.001, the kernel receives the element of the ring that represents the
+    simplest fraction that rounds to this float, such as 1/1000.
 
         with tw.testing.exact_mode("reference"):
             kernel[grid](x, out, 0.001)

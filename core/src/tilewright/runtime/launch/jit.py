@@ -47,10 +47,10 @@ from tilewright.runtime.launch.launch_policy import LaunchPolicy
 class JITFunction(KernelInterface, KernelDefinition):
     """A kernel: a function that you can launch on a grid, or call from other kernels.
 
-    ``kernel[grid](*args, **keywords)`` launches it. The keywords are parameters of the kernel or
-    launch options. The grid is a tuple of one to three extents, or a function that returns such a
-    tuple. Such a function receives a dictionary of the kernel's arguments by name. If an extent is
-    0, the launch runs no program instances and calls no launch hooks.
+    Launch a kernel as ``kernel[grid](*args, **keywords)``. The keywords are parameters of the
+    kernel or launch options. The grid is a tuple of one to three extents, or a function that
+    returns this tuple. The function receives a dictionary of the kernel's arguments by name. If an
+    extent is 0, the launch runs no program instances and calls no launch hooks.
 
 
     Attributes:

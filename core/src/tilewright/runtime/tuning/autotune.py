@@ -328,16 +328,16 @@ def autotune(
     """Decorate a kernel, so that its launches use the fastest of several configurations.
 
     A launch measures the configurations if no earlier launch had the same values of the ``key``
-    parameters and the same types of arrays.
+    parameters and the same types of arrays. Later launches use the fastest configuration.
 
     To measure a configuration, the tuner runs the kernel many times. After each configuration, the
-    tuner restores the arrays that the kernel stores to. It does not restore the arrays between the
-    runs of one configuration, so each run starts with the results of the previous run. If the time
-    of the kernel depends on the values in these arrays, name the arrays in ``restore_value``. If an
-    array must contain zeros at the start, because the kernel adds to the array, name it in
-    ``reset_to_zero``. Before every run, the tuner then restores the arrays in ``restore_value``,
-    and fills those in ``reset_to_zero`` with zeros. The measured time of a run includes the time
-    that the tuner takes to restore and fill these arrays.
+    tuner restores the arrays that the kernel stores to. The tuner does not restore the arrays
+    between the runs of one configuration, so each run starts with the results of the previous run.
+    If the time of the kernel depends on the values in these arrays, name the arrays in
+    ``restore_value``: the tuner then restores the arrays before every run. If an array must contain
+    zeros at the start of a run, because the kernel adds to the array, name the array in
+    ``reset_to_zero``. The measured time of a run includes the time to restore the arrays or to fill
+    them with zeros.
 
     Args:
         configs: the configurations; if empty, the backend proposes some.

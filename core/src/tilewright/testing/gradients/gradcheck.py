@@ -36,16 +36,16 @@ def gradcheck(
 
     The function compares forward mode with central differences of the kernel, and reverse mode with
     forward mode, along random directions of each input. If two of the compared derivatives differ,
-    ``gradcheck`` searches by bisection for the elements of the input that cause the difference. If
-    the function that the kernel computes has a kink, as ReLU has at 0, ``gradcheck`` accepts at the
-    kink any derivative between the derivatives on its two sides.
+    ``gradcheck`` searches for the elements of the input that cause the difference. If the function
+    that the kernel computes has a kink, as ReLU has at 0, ``gradcheck`` accepts at the kink any
+    derivative between the derivatives on the two sides of the kink.
 
     The function passes copies of the arrays to the kernel, and converts arrays of floats to
     float64. If the kernel does not compile for float64 arrays, the copies have the types of the
     original arrays instead. For example, the compilation fails if a variable is float32 before a
     loop, and the loop assigns a float64 value to the variable. The allowed errors of the
-    derivatives are larger for narrower types: they depend on the narrowest float type in which the
-    kernel computes a value that depends on an input.
+    derivatives depend on the narrowest float type in which the kernel computes a value that depends
+    on an input: the narrower this type, the larger the allowed errors.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of the Triton shim.

@@ -161,14 +161,16 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     """Return an object whose launches search for the compilation step that changes the results.
 
     Launch the returned object as ``bisect(kernel)[grid](*args, **keywords)``, with the arguments of
-    a launch of the kernel itself. The launch returns a :class:`Bisection`. First, the reference
-    interpreter runs the Tile IR that the frontend generates. Then the interpreter runs the Tile IR
-    after each of the backend's passes, and the results of each run are compared with those of the
-    frontend's Tile IR. At the end, the backend runs the kernel. If only the backend's results are
-    wrong, the backend runs the kernel again several times, each time with one launch option
-    changed. If the results of a step are wrong, the kernel also runs in checked mode, which
-    searches for faults that could be the reason, such as races. After the search, the arrays that
-    you passed hold the results of the frontend's Tile IR on the reference interpreter.
+    a launch of the kernel itself. The launch returns a :class:`Bisection`. The search has the
+    following steps. First, the reference interpreter runs the Tile IR that the frontend generates.
+    Then the interpreter runs the Tile IR after each pass of the backend, and compares the results
+    of each run with those of the frontend's Tile IR. At the end, the backend runs the kernel. If
+    only the results of the backend are wrong, the backend runs the kernel again several times, each
+    time with another value of one launch option. If the results of any step are wrong, the kernel
+    also runs in checked mode, which searches for faults of the kernel, such as races.
+
+    After the search, the arrays that you passed contain the results of the frontend's Tile IR on
+    the reference interpreter.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator

@@ -164,8 +164,8 @@ def explain(
     """Compile a kernel and explain the compiler's decisions.
 
     The explanation shows the machine code of each source line, missed optimizations, and the
-    registers and memory that a program instance uses. It also compares the kernel with the roofline
-    of the device.
+    registers and memory that a program instance uses. The explanation also compares the kernel with
+    the roofline of the device.
 
     Args:
         kernel: a kernel. If it has decorators such as ``autotune``, they are ignored: pass the

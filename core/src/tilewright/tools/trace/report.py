@@ -101,8 +101,9 @@ class ValueStatistics:
 class WatchReport:
     """The result of a launch of :func:`watch`: statistics of the float values in the kernel.
 
-    If you print the report, you see the statistics below the source line that they belong to. The
-    report has no entries for integers and booleans, such as indices and masks.
+    The printed report shows the source lines of the kernel, and below each line the statistics of
+    the values that the line computes. The report has no entries for integers and booleans, such as
+    indices and masks.
 
     Attributes:
         kernel: the kernel's name.

@@ -63,11 +63,11 @@ def watch(kernel: Any) -> Watched:
     """Return an instrumented kernel whose launches record the float values of the kernel.
 
     Launch the instrumented kernel as ``watch(kernel)[grid](*args, **keywords)``, with the arguments
-    of a launch of the kernel itself. The launch writes the same arrays as a launch of the kernel,
-    waits until the kernel has finished, and returns a :class:`WatchReport`. The instrumented kernel
-    is compiled in each launch, and is many times slower than the original. In the instrumented
-    kernel, the compiler may fuse fewer multiplications with additions, so the last bits of results
-    can differ from those of the original kernel.
+    of a launch of the original kernel. The launch writes the same arrays as a launch of the
+    original kernel, waits until the kernel has finished, and returns a :class:`WatchReport`. Each
+    launch compiles the instrumented kernel, which is many times slower than the original kernel.
+    The last bits of results can differ from those of the original kernel, because the compiler may
+    fuse fewer multiplications with additions in the instrumented kernel.
 
     Args:
         kernel: a kernel of ``tilewright.jit``, or of Triton through the shim. If it has a decorator
