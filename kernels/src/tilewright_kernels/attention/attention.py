@@ -18,9 +18,9 @@ def attention(
 ) -> Any:  # fmt: skip
     """Compute ``softmax(q @ k.T * softmax_scale) @ v`` for each head.
 
-    The last row of ``q`` corresponds to the last row of ``k``. If ``q`` has n rows and ``k`` has m
-    rows, row ``i`` of ``q`` thus corresponds to row ``i + m - n`` of ``k``. Windows and causal
-    masks use this correspondence.
+    If ``q`` has n rows and ``k`` has m rows, the arguments ``causal`` and ``window_size`` count row
+    ``i`` of ``q`` as row ``i + m - n`` of ``k``: the last row of ``q`` corresponds to the last row
+    of ``k``.
 
     Args:
         q: of shape (batch, rows, heads, dims), of float16, bfloat16 or float32, of any strides.
@@ -39,11 +39,12 @@ def attention(
         bias: of shape (batch, heads, rows, rows of k): added to the scores. Axes of extent 1 are
             broadcast.
         mask: a function of ``tilewright.jit``: ``mask(batch, head, row, column)`` returns whether a
-            query attends to a key. Its arguments are indices that broadcast against each other.
+            query attends to a key. The four arguments of this function are indices that broadcast
+            against each other.
         return_lse: whether to also return the logarithm of each row's sum of exponentials.
         deterministic: whether gradients have the same bits in each launch; None means the library's
-            default. If it is false, the gradient of q may be added up in an order that changes from
-            run to run, where this is faster.
+            default. If it is false, some GPUs add the terms of the gradient of q in an order that
+            changes from run to run, which is faster.
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
     Returns:

@@ -206,18 +206,20 @@ def attention_with_kv_cache(
         k_cache: of shape (batch, rows of the cache, heads of k, dims) or, with ``page_table``,
             (pages, rows of a page, heads of k, dims). Its type is that of q, or an 8-bit float
             type.
-        v_cache: as ``k_cache``, with the dims of v.
+        v_cache: as ``k_cache``, but with the dims of v as its last axis.
         cache_seqlens: of shape (batch,), of int32: the number of keys of each sequence, including
             those that belong to the rows of q; by default all rows of the cache.
         page_table: of shape (batch, pages of a sequence), of int32: the page numbers of each
             sequence.
         softmax_scale, causal, window_size, softcap, sinks: as in :func:`attention`.
-        k_descale: of shape (batch, heads of k), of float32: the scales of 8-bit keys.
+        k_descale: of shape (batch, heads of k), of float32: factors by which 8-bit keys are
+            multiplied.
         v_descale: the same for 8-bit values.
-        num_splits: into how many parts the keys are divided; 0 means that the library chooses by
-            the device and the shapes.
-        invariant: whether the bits of a sequence must not depend on the batch. The keys then stay
-            in one part, unless ``num_splits`` is given. None means the library's default.
+        num_splits: the number of parts into which the keys of a sequence are divided. 0 means that
+            the library chooses this number by the device and the shapes.
+        invariant: whether the bits of a sequence's result must not depend on the other sequences.
+            If true, the keys of a sequence are not divided, unless you pass ``num_splits``. None
+            means the library's default.
         return_lse: whether to also return the logarithm of each row's sum of exponentials.
         out: the array for the result; with ``return_lse``, a pair of arrays.
 
@@ -259,12 +261,13 @@ def mla_decode(
     gradient.
 
     Args:
-        q: of shape (batch, rows, heads, dims): queries multiplied by the up-projection of the keys,
-            followed by their elements with rotary embedding.
+        q: of shape (batch, rows, heads, dims): the first ``value_dims`` elements of a row are a
+            query multiplied by the up-projection of the keys, and the others are the query's
+            elements with rotary embedding.
         kv_cache: of shape (batch, rows of the cache, dims) or, with ``page_table``, (pages, rows of
             a page, dims).
-        value_dims: the number of elements of a value, such as 512 of 576. The number of elements
-            after them must be a power of two, at least 16.
+        value_dims: the number of elements of a value, such as 512 if dims is 576. The number of the
+            other elements, ``dims - value_dims``, must be a power of two, at least 16.
         cache_seqlens, page_table, softmax_scale, causal, num_splits, invariant, return_lse, out: as
             in :func:`attention_with_kv_cache`.
 

@@ -28,8 +28,9 @@ def attention_varlen(
         cu_seqlens_k: the same for k and v.
         max_seqlen_q: the largest number of rows of a sequence.
         max_seqlen_k: the largest number of keys of a sequence.
-        softmax_scale, causal, window_size, softcap, sinks, mask: as in :func:`attention`. Rows and
-            columns are counted from the beginning of each sequence.
+        softmax_scale, softcap, sinks: as in :func:`attention`.
+        causal, window_size, mask: as in :func:`attention`, with rows and columns counted from the
+            beginning of each sequence.
         alibi_slopes: of shape (heads,) or (sequences, heads); as in :func:`attention`.
         return_lse: whether to also return the logarithm of each row's sum of exponentials.
         deterministic: as in :func:`attention`.

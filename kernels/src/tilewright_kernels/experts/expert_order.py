@@ -20,10 +20,10 @@ class ExpertOrder(NamedTuple):
     """The assignments of tokens to experts, sorted by expert.
 
     Attributes:
-        order: the assignment of each row. Assignment ``token * k + i`` is the i-th expert of a
-            token.
-        slots: the row of each assignment: the inverse of ``order``.
-        starts: the first row of each expert, and the number of all rows.
+        order: for each row, the number of its assignment. Assignment number ``token * k + i``
+            assigns a token to the i-th of its experts.
+        slots: for each assignment, the number of its row: the inverse of ``order``.
+        starts: the first row of each expert, and at the end the number of all rows.
     """
 
     order: Any
@@ -165,12 +165,13 @@ def expert_order(experts: Any, n_experts: int) -> ExpertOrder:
     """Sort the assignments of tokens to experts by expert.
 
     Args:
-        experts: of int32 or int64, of shape (tokens, k), each from 0 to ``n_experts`` - 1.
+        experts: of int32 or int64, of shape (tokens, k): the numbers of each token's experts, from
+            0 to ``n_experts`` - 1.
         n_experts: number of experts, at most 4096.
 
     Returns:
         The :class:`ExpertOrder` of the assignments, whose arrays ``order``, ``slots`` and
-        ``starts`` are of int32. The sort is stable, so the result is the same in each run.
+        ``starts`` are of int32. The result is the same in each run.
 
     Raises:
         ValueError: there are no experts, or more than 4096.

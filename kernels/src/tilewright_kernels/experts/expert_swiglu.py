@@ -16,11 +16,11 @@ def grouped_swiglu(x: Any, gate_up: Any, down: Any, starts: Any) -> Any:
     """Apply the SwiGLU layer of each expert to the expert's rows.
 
     Args:
-        x: of shape (rows, columns), in the order of experts; of float16, bfloat16 or float32.
+        x: of shape (rows, columns), with rows sorted by expert; of float16, bfloat16 or float32.
         gate_up: of shape (experts, columns, 2 * hidden): for each expert, the columns of the gate
             projection, then those of the up projection.
         down: of shape (experts, hidden, columns): the down projection of each expert.
-        starts: the first row of each expert, and the number of all rows, of int32.
+        starts: of int32: the first row of each expert, and at the end the number of all rows.
 
     Returns:
         An array with the shape and element type of ``x``. All arrays except ``starts`` have

@@ -279,7 +279,8 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
     """Compute for each token the weighted sum of the rows that belong to its experts.
 
     Args:
-        y: of shape (tokens * k, columns), in the order of experts.
+        y: of shape (tokens * k, columns), with rows sorted by expert, as :func:`permute` sorts
+            them.
         weights: of shape (tokens, k).
         order: the order of the tokens' assignments, as :func:`.expert_order` returns it.
         out: the array for the result.

@@ -241,7 +241,7 @@ def route(logits: Any, k: int, *, renormalize: bool = True) -> tuple[Any, Any]:
         logits: of shape (..., experts), of float16, bfloat16 or float32; at most 4096 experts.
         k: how many experts a token has.
         renormalize: whether to scale the weights of each token so that they sum to 1. Otherwise,
-            they are the probabilities of the softmax over all experts.
+            the weights are the probabilities of the softmax over all experts.
 
     Returns:
         A pair of arrays of shape (..., k): the weights in descending order, of float32, and the

@@ -345,16 +345,16 @@ def conv2d(
         x: of shape (images, channels, H, W), or (images, H, W, channels) for the layout
             ``"NHWC"``; of float16, bfloat16 or float32, of any strides.
         weight: of shape (filters, channels / groups, R, S), of the type of ``x``, of any strides;
-            for the layout ``"NHWC"``, filters in PyTorch's ``channels_last`` format are faster.
+            for the layout ``"NHWC"``, the convolution is faster if the filters have PyTorch's
+            ``channels_last`` format.
         bias: of shape (filters,), or None.
         stride: the distance in pixels between neighbouring outputs: one number for both axes, or a
             pair of numbers for rows and for columns.
         padding: the number of zeros on each side of the images: one number, or a pair.
         dilation: the distance in pixels between neighbouring taps of a filter: one number, or a
             pair.
-        groups: the number of groups of channels, each with its own filters. A kernel instance
-            always computes at least 16 channels and 16 filters of a group, so smaller groups are
-            not faster.
+        groups: the number of groups of channels, each with its own filters. Groups of fewer than 16
+            channels or filters are not faster than groups of 16.
         layout: ``"NCHW"`` or ``"NHWC"``.
         precision: see :func:`.matmul`.
         out: the array for the result.

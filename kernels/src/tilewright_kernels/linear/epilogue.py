@@ -25,8 +25,8 @@ class Epilogue:
             *arrays)`` with a tile of the result, the indices of the tile's rows and columns, the
             extents of the result and pointers to the arrays. It returns the tile that is stored.
             Tiles at the edges have rows and columns beyond M and N, so loads need masks.
-        columns: a power of two, of which the width and the first column of each tile are multiples.
-            It is 1 if the function treats each column separately.
+        columns: the number of columns of a group, a power of two. Each tile then contains only
+            whole groups of columns. Pass 1 if the function treats each column separately.
     """
 
     function: Any

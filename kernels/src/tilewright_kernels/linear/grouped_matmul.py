@@ -306,8 +306,8 @@ def grouped_matmul(
             with a capacity, it has the shape (groups,) and contains how many rows of each group are
             used. The results of all other rows are zeros.
         precision: see :func:`.matmul`.
-        invariant: whether the bits of a row must not depend on the numbers of rows and groups, for
-            operands of the same strides and alignment. None means the library's default.
+        invariant: whether the bits of a row must not depend on the numbers of rows and groups. This
+            holds for operands of the same strides and alignment. None means the library's default.
         out: the array for the result.
 
     Returns:
@@ -348,7 +348,7 @@ def k_grouped_matmul(
         rows: of int32 and shape (groups + 1,): the first row of each group in ascending order, and
             at the end the number of all rows.
         precision: see :func:`.matmul`.
-        invariant: whether the bits of a group's result must be independent of the other groups.
+        invariant: whether the bits of a group's result must not depend on the other groups.
         out: the array for the result.
 
     Returns:

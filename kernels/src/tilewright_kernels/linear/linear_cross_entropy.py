@@ -208,11 +208,11 @@ def linear_cross_entropy(
     """Return the cross entropy of the logits ``x @ weight.T`` without storing all logits.
 
     The function processes the rows in chunks and stores the logits of only one chunk at a time. On
-    a GPU, a chunk has at most 2**29 logits. If gradients are required, the forward pass computes
-    the gradients of ``x`` and ``weight`` chunk by chunk, for a gradient of 1 at the loss. The
-    backward pass multiplies them by the actual gradient at the loss. The gradient of ``weight`` is
-    a sum over the chunks, which is accumulated in the element type of the weight. If the arguments
-    are JAX arrays, all logits are computed at once, because JAX arrays are immutable.
+    a GPU, a chunk has at most 2**29 logits. If gradients are required, the forward pass also
+    computes the gradients of ``x`` and ``weight`` chunk by chunk, and the backward pass multiplies
+    them by the gradient of the loss. The gradient of ``weight`` is accumulated over the chunks in
+    the element type of ``weight``. If the arguments are JAX arrays, the function computes all
+    logits at once.
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32.

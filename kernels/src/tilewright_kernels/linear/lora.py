@@ -37,14 +37,13 @@ def lora_matmul(
         a: of shape (K, rank).
         b: of shape (rank, N).
         bias: of shape (N,), or None.
-        scale: the factor of the update.
+        scale: the factor of the update ``(x @ a) @ b``.
         invariant: for all three matmuls; see :func:`.matmul`.
         out: the array for the result.
 
     Returns:
-        An array of shape (..., N). The function first computes ``x @ weight + bias`` and rounds it
-        to the type of ``x``. The epilogue of the last matmul, ``(scale * (x @ a)) @ b``, then adds
-        this rounded array in float32.
+        An array of shape (..., N). The function rounds ``x @ weight + bias`` to the type of ``x``,
+        and then adds ``(scale * (x @ a)) @ b`` in float32.
 
     Gradients: those of the matmuls.
 

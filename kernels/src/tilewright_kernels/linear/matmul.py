@@ -449,18 +449,18 @@ def matmul(
         bias: of shape (N,), or None.
         residual: of the shape of the result, or None.
         activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
-        epilogue: a function of ``tilewright.jit`` that is called with a tile, the indices of its
-            rows and columns, M, N and pointers to the arrays; or an :class:`.Epilogue`, which also
-            states the width of a group of columns. If ``b`` is a matrix, rows are counted over all
-            leading axes of ``a`` together. Otherwise, they are counted within each matrix of the
-            batch.
+        epilogue: a function of ``tilewright.jit`` that is applied to each tile before it is stored,
+            or an :class:`.Epilogue`. See :class:`.Epilogue` for the arguments of the function. If
+            ``b`` is a matrix, the indices of rows count the rows of all matrices of ``a`` together.
+            Otherwise, they count the rows of each matrix separately.
         arrays: up to three arrays for the epilogue, in C order.
         out_dtype: the name of the result's type. By default, this is int32 if ``a`` is int8,
             bfloat16 if ``a`` is float8, and otherwise the type of ``a``.
         precision: how float32 operands are multiplied: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
             ``"bf16x3"`` or ``"bf16x6"``.
-        invariant: whether the bits of a row must not depend on the number of rows and matrices, for
-            operands of the same strides and alignment. None means the library's default.
+        invariant: whether the bits of a row must not depend on the number of rows and matrices.
+            This holds for operands of the same strides and alignment. None means the library's
+            default.
         out: the array for the result.
 
     Returns:

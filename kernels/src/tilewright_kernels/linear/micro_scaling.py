@@ -199,11 +199,11 @@ def quantize_mx(x: Any, dtype: str = "float8_e4m3fn", *, out: Any = None) -> tup
         elements are stored as uint8 of shape (M, N / 2): each byte contains two elements, the first
         one in its lower half. The scales have the shape (M, N / 32) and type uint8: a scale is a
         power of two, stored as its exponent plus 127. Each quantized element represents the product
-        of the element and its scale. Every block of 32 elements has one scale. To compute the
-        scale, the function takes the largest power of two that is not above the block's largest
-        magnitude, and divides it by the largest power of two that the element type can represent.
-        Elements are rounded to nearest, ties to even, and saturate. If a block contains infinity or
-        NaN, its scale is stored as 255, which means NaN.
+        of the element and its scale. To compute the scale of a block of 32 elements, the function
+        takes the largest power of two that is not above the block's largest magnitude, and divides
+        it by the largest power of two that the element type can represent. Elements are rounded to
+        nearest, ties to even. Elements beyond the range of the element type saturate. If a block
+        contains infinity or NaN, its scale is stored as 255, which means NaN.
 
     Raises:
         ValueError: x is not a matrix with a multiple of 32 columns, or ``dtype`` is none of the

@@ -98,8 +98,8 @@ def quantize(
         A pair: the quantized matrix, and the scales in float32, of shape (ceil(M / r), ceil(N / c))
         for blocks of r rows and c columns. Each quantized element represents the product of the
         element and the scale of its block. Each scale is chosen so that the largest magnitude of
-        its block is quantized to the largest number of the 8-bit type. The scales of a column of
-        blocks are consecutive in memory.
+        its block is quantized to the largest number of the 8-bit type. The scales are stored column
+        by column: the stride of their first axis is 1.
 
     Raises:
         ValueError: ``x`` is not a matrix, or ``dtype`` is none of the listed types.

@@ -356,11 +356,8 @@ def scaled_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). For each block of elements that share a scale, matrix instructions
-        multiply the elements and add the products. The kernel then multiplies the sum of each block
-        by the scales, and adds these sums in float32. On GPUs, if ``a`` has only one row and ``a``
-        or ``b`` has a scale for each block, the kernel first multiplies the elements of ``a`` by
-        the scales of the blocks, and then adds the products with the elements of ``b`` in float32.
+        An array of shape (M, N). The kernel adds the products of the elements that share a scale,
+        multiplies this sum by the scales, and adds the scaled sums in float32.
 
     Raises:
         ValueError: the shapes of the arguments do not match.

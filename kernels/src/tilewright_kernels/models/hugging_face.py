@@ -46,9 +46,8 @@ def apply_to(
     """Make a ``transformers`` model use kernels of the library, for training and serving.
 
     The supported models are Llama, Qwen 2 and 3, Mistral, Mixtral and Gemma 1 to 3. The function
-    changes the modules of the model that you pass, and does not change the classes of these
-    modules. Other models of the same classes therefore stay as they are. The parameters of the
-    model keep their names.
+    changes only the model that you pass, and no other model of the same class. The parameters of
+    the model keep their names.
 
     Args:
         model: a ``torch.nn.Module``, such as a ``LlamaForCausalLM``.
@@ -57,11 +56,10 @@ def apply_to(
         swiglu: whether to change the gated layers with SiLU or GELU.
         experts: whether to change the gated layers of mixtures of experts.
         cross_entropy: whether to change the loss of a causal language model, which is computed if
-            ``labels=`` is passed. The library reads the logits in their own type, and adds in
-            float32.
-        linear_cross_entropy: whether to compute the loss in training chunk by chunk from the inputs
-            of the last layer, which takes less memory. If ``labels=`` is passed, the output then
-            contains no logits.
+            ``labels=`` is passed. The library reads the logits in their own element type, and
+            computes sums in float32.
+        linear_cross_entropy: whether to compute the training loss in chunks of rows, which takes
+            less memory. If you then pass ``labels=`` in training, the output contains no logits.
 
     Returns:
         A dictionary that maps the name of each argument, such as ``rms_norm``, to the number of

@@ -32,7 +32,8 @@ def set_defaults(*, deterministic: bool | None = None, invariant: bool | None = 
 
     Args:
         deterministic: whether operations that have an argument ``deterministic=`` return the same
-            bits in every call with the same arguments. All other operations always do.
+            bits in every call with the same arguments. All other operations always return the same
+            bits.
         invariant: whether the bits of an element do not depend on the rest of the batch, for
             operations that have an argument ``invariant=``.
     """

@@ -13,7 +13,7 @@ from tilewright_kernels.operations.launcher import plan_launchers
 
 
 class PlanError(ValueError):
-    """Raised if :func:`plan` cannot prepare a call, or if arrays do not match a prepared call."""
+    """Raised if :func:`plan` cannot prepare a call, or if a plan does not fit the arguments."""
 
 
 class _Recording:
@@ -193,8 +193,8 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
 
     Args:
         function: a function of the library, such as :func:`tilewright_kernels.rms_norm`.
-        arguments: the arguments of the function. ``run`` reads the arrays among them again in each
-            call.
+        arguments: the arguments of the function. Each call of ``run`` reads the current contents of
+            their arrays.
         out: the array for the result, or a tuple of arrays.
         keywords: keyword arguments of the function.
 

@@ -125,17 +125,16 @@ def histogram(
     """Count elements in bins.
 
     Args:
-        x: an array of any shape and strides. Integers are numbers of bins. Floats may be float16,
-            bfloat16 or float32.
+        x: an array of any shape and strides. An integer is the number of its bin. Floats may be
+            float16, bfloat16 or float32.
         n_bins: number of bins.
         minimum: the lower edge of the first bin, for floats.
         maximum: the upper edge of the last bin (inclusive), for floats.
         out: the array for the result.
 
     Returns:
-        The counts, a vector of int64. Elements outside all bins are not counted. The kernel
-        instances add their counts atomically. Because the counts are integers, the result is
-        nevertheless the same in each run.
+        The counts, a vector of int64. Elements outside all bins are not counted. The result is the
+        same in each run.
 
     Raises:
         TypeError: ``x`` contains floats and ``minimum`` or ``maximum`` is missing, or ``x``

@@ -149,8 +149,8 @@ def dropout(x: Any, rate: float, seed: int, *, out: Any = None) -> Any:
     Returns:
         An array with the shape and element type of ``x``: each element is ``x / (1 - rate)`` or 0.
         The mask, which states which elements become zero, depends only on the seed and on the
-        positions of the elements. On a GPU, the backward pass computes the mask again. On a CPU, if
-        a gradient is required, the forward pass stores the mask, with one byte per element.
+        positions of the elements. On a CPU, if a gradient is required, the forward pass stores the
+        mask, with one byte per element. On a GPU, the backward pass computes the mask again.
 
     Raises:
         ValueError: ``rate`` is not between 0 and 1.

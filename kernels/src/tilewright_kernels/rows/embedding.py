@@ -198,7 +198,7 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
     """Return the rows of a table at the given indices.
 
     Args:
-        index: of any shape, of int32 or int64: numbers of rows of the table.
+        index: of any shape, of int32 or int64: the indices of the rows to return.
         table: of shape (rows, columns), of float16, bfloat16 or float32.
         padding_index: the row whose gradient is zero.
         out: the array for the result.
@@ -207,11 +207,9 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
         An array of shape (*index.shape, columns) and of the table's type. If several indices select
         the same row of the table, the gradient of this row is the sum of the gradients of its
         copies in the result. The sum is computed in float32, in the order of the indices, so it has
-        the same bits in every run. To group the indices by row, a GPU sorts the indices: for each
-        index, the kernel counts the indices that come before this index. The time of this sort is
-        proportional to the square of the number of indices. For up to about 20,000
-        indices, the sort takes less time than the addition of the gradients. A CPU builds a linked
-        list of the indices of each row in one pass.
+        the same bits in every run. On a GPU, the backward pass sorts the indices, in a time
+        proportional to the square of their number. For up to about 20,000 indices, this sort takes
+        less time than the addition of the gradients.
 
     Raises:
         ValueError: the table is not a matrix.

@@ -186,7 +186,7 @@ def rotary(
 
     Args:
         x: queries or keys of shape (rows, heads, width) or (batch, rows, heads, width), of float16,
-            bfloat16 or float32, of any strides. If yours have the shape (batch, heads, rows,
+            bfloat16 or float32, of any strides. If your arrays have the shape (batch, heads, rows,
             width), pass a transposed view.
         cos: cosines of shape (rows, half) or (batch, rows, half). The first ``2 * half`` elements
             of a head are rotated in pairs, and the others are copied.
@@ -194,8 +194,8 @@ def rotary(
         interleaved: whether a pair consists of two neighbours (GPT-J), not of one element from each
             half (GPT-NeoX, Llama).
         inverse: whether to rotate by the negative angles.
-        out: the array for the result. The stride of its last axis is 1; its other strides are
-            arbitrary. It may be ``x``.
+        out: the array for the result, which may be ``x`` itself. The stride of its last axis must
+            be 1.
 
     Returns:
         An array with the shape and element type of ``x``. To compute the gradient of ``x``, the

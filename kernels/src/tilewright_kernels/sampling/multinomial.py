@@ -99,9 +99,8 @@ def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any =
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32; rows need
             not sum to 1.
         n_samples: how many positions to draw in each row.
-        seed: the seed of the random number generator Philox, whose counter is the number of the
-            draw. Equal seeds give equal draws on every device, except where the rounding of sums of
-            probabilities differs.
+        seed: the seed of the random number generator Philox. Equal seeds give equal draws on every
+            device, unless the devices round the sums of probabilities differently.
         out: the array for the result, in C order.
 
     Returns:

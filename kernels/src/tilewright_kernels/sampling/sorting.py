@@ -153,7 +153,7 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
     Args:
         x: of float16, bfloat16, float32, or integers of at most 32 bits; of any strides.
         axis: the axis.
-        descending: whether the largest come first.
+        descending: whether the largest elements come first.
 
     Returns:
         An array with the shape and element type of ``x``. NaN counts as larger than every number.

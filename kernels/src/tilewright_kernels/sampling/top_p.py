@@ -108,8 +108,8 @@ def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
     Returns:
         An array with the shape and element type of ``probabilities``. Elements that are not kept
         become zero, and the others are scaled so that each row sums to 1. The rows of
-        ``probabilities`` need not sum to 1. If the last element that is needed to reach p
-        is equal to other elements, these are kept, too. There is no gradient.
+        ``probabilities`` need not sum to 1. If other elements are equal to the last element that is
+        needed to reach p, the function keeps them, too. There is no gradient.
 
     Raises:
         ValueError: p is not between 0 and 1.

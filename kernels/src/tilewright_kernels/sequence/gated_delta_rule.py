@@ -236,12 +236,12 @@ def gated_delta_rule(
         scale: the factor of the result; ``key_dim ** -0.5`` if None.
         initial_state: the state before the first step, of shape (batch, heads, key_dim, value_dim);
             zeros if None.
-        cu_seqlens: the bounds of packed sequences, integers from 0 to ``length`` of shape
-            (sequences + 1,). ``batch`` must then be 1, and states have an axis of sequences in
-            place of the batch.
+        cu_seqlens: the bounds of packed sequences, of shape (sequences + 1,): integers from 0 to
+            ``length``. ``batch`` must then be 1, and the first axis of states is the number of
+            sequences instead of ``batch``.
         seq_idx: the number of the sequence of each step, of shape (batch, length) and an integer
-            type. Where it changes, the state is set to zero before the step. The initial state
-            belongs to the first sequence of a row, and the last state to its last sequence.
+            type. Where this number changes, the state is set to zero before the step. The initial
+            state belongs to the first sequence of a row, and the last state to its last sequence.
         output_final_state: whether to also return the last states.
         use_qk_l2norm: whether to divide queries and keys by their Euclidean norms first.
         out: the array for the result; a pair of arrays if the last states are returned, too.

@@ -213,18 +213,19 @@ def ssd(
         A: the rates of the states, of shape (heads,); negative rates make states decay.
         B, C: of shape (batch, length, groups, state_dim) and the type of ``x``; each group is
             shared by ``heads / groups`` heads.
-        D: the factor of the skip connection, of shape (heads,) or (heads, head_dim); none if None.
+        D: the factor of the skip connection, of shape (heads,) or (heads, head_dim). If None, there
+            is no skip connection.
         z: a gate of the shape of ``x``: the result is multiplied by the sigmoid linear unit (SiLU)
             of ``z``.
         dt_bias: a bias that is added to the step sizes, of shape (heads,).
         initial_states: the states before the first step, of shape (batch, heads, head_dim,
             state_dim); zeros if None.
-        cu_seqlens: the bounds of packed sequences, integers from 0 to ``length`` of shape
-            (sequences + 1,). ``batch`` must then be 1, and states have an axis of sequences in
-            place of the batch.
+        cu_seqlens: the bounds of packed sequences, of shape (sequences + 1,): integers from 0 to
+            ``length``. ``batch`` must then be 1, and the first axis of states is the number of
+            sequences instead of ``batch``.
         seq_idx: the number of the sequence of each step, of shape (batch, length) and an integer
-            type. Where it changes, the state is set to zero before the step. The initial state
-            belongs to the first sequence of a row, and the last state to its last sequence.
+            type. Where this number changes, the state is set to zero before the step. The initial
+            state belongs to the first sequence of a row, and the last state to its last sequence.
         dt_softplus: whether to apply softplus to ``dt``.
         dt_limit: the smallest and the largest step size, to which step sizes are clamped.
         return_final_states: whether to also return the last states.

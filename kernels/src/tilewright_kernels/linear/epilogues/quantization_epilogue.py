@@ -173,7 +173,8 @@ def matmul_quantized(
         a: of shape (..., K), of at least two axes; see :func:`.matmul`.
         b: of shape (K, N).
         bias: of shape (N,), or None.
-        scale: one number in float32, the scale of the whole result; None for a scale of each block.
+        scale: an array with one float32 number, the scale of the whole result. If None, each block
+            of the result gets a scale of its own.
         activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
         block: how many consecutive columns of a row share a scale: a power of two up to 256.
         dtype: ``"float8_e4m3fn"``, ``"float8_e5m2"`` or ``"int8"``.

@@ -97,14 +97,15 @@ def rms_norm_matmul_reference(x: Any, w: Any, *, eps: float = 1e-6) -> Any:
 def rms_norm_matmul(
     x: Any, w: Any, *, eps: float = 1e-6, invariant: bool | None = None, out: Any = None
 ) -> Any:
-    """Multiply the RMS-normalized rows by a matrix, without storing the normalized rows.
+    """Multiply the RMS-normalized rows of ``x`` by a matrix, without storing normalized rows.
 
-    A first kernel computes the reciprocal of each row's root mean square. The epilogue of the
-    matmul multiplies the accumulator's rows by these reciprocals, in float32.
+    One kernel computes the reciprocal of each row's root mean square. The epilogue of the matmul
+    then multiplies each row of the product by the row's reciprocal, in float32.
 
     Args:
         x: of shape (..., K), of at least two axes, of float16, bfloat16 or float32.
-        w: of shape (K, N). Multiply its rows by the weight of the norm beforehand.
+        w: of shape (K, N). If the norm has a weight, multiply the rows of ``w`` by this weight
+            beforehand.
         eps: a number that is added to the mean of squares.
         invariant: see :func:`.matmul`.
         out: the array for the result.

@@ -58,8 +58,8 @@ def weights_from_gptq(
         qzeros: int32 of shape (groups, N * bits / 32): a word holds consecutive elements along N.
         scales: of shape (groups, N).
         bits: 2, 4 or 8.
-        zero_offset: a number that is added to the zeros. The first version of the format stores
-            each zero minus 1.
+        zero_offset: a number that is added to the zeros in ``qzeros``. Pass 1 for the first version
+            of the GPTQ format, which stores each zero minus 1.
 
     Returns:
         Three arrays for :func:`.quantized_matmul`: ``words``, ``scales`` and ``zeros``.
@@ -75,7 +75,8 @@ def weights_from_awq(qweight: Any, qzeros: Any, scales: Any) -> tuple[Any, Any, 
     """Convert 4-bit weights of AWQ.
 
     Args:
-        qweight: int32 of shape (K, N / 8), whose words hold columns 0, 2, 4, 6, 1, 3, 5, 7.
+        qweight: int32 of shape (K, N / 8). A word holds eight neighbouring columns, from its lowest
+            bits on in the order 0, 2, 4, 6, 1, 3, 5, 7.
         qzeros: int32 of shape (groups, N / 8), packed in the same way.
         scales: of shape (groups, N).
 
@@ -101,8 +102,8 @@ def weights_from_hqq(
     """Convert 4-bit HQQ weights that are grouped along K (``axis=1``).
 
     Args:
-        qweight: uint8 of shape (N * groups / 2, K / groups). The upper 4 bits of the bytes are the
-            first half of all groups, the lower 4 bits the second half.
+        qweight: uint8 of shape (N * groups / 2, K / groups). The upper 4 bits of each byte belong
+            to the first half of all groups, and the lower 4 bits to the second half.
         scale: an array of N * groups elements.
         zero: an array of N * groups elements, of the type of the scales.
         shape: (N, K).
