@@ -1,5 +1,6 @@
 """The plugin as the registry sees it: manifest, devices, target, tuning hooks."""
 
+import os
 import subprocess
 import sys
 
@@ -82,6 +83,23 @@ def test_the_device_describes_the_host():
     assert properties["cores"] == target.available_cores() >= 1
     assert properties["vector_bits"] in (128, 256, 512)
     assert 4096 <= properties["l1d_bytes"] <= properties["l2_bytes"]
+
+
+def test_a_thread_that_openmp_binds_takes_no_cores_away():
+    pytest.importorskip("torch")
+    cores = target.available_cores()
+    if cores < 2 or not hasattr(os, "sched_getaffinity"):
+        pytest.skip("a system without affinities, or one core, has none to lose")
+    program = (
+        "import os, torch; from tilewright_cpu.plugin import tilewright_devices; "
+        "torch.ones(1 << 20).exp(); "
+        "print(len(os.sched_getaffinity(0)), tilewright_devices()[0].properties['cores'])"
+    )
+    bound = {"OMP_PROC_BIND": "true", "OMP_NUM_THREADS": str(cores)}
+    output = subprocess.check_output(
+        [sys.executable, "-c", program], env={**os.environ, **bound}, text=True
+    )
+    assert output.split() == ["1", str(cores)]
 
 
 def test_the_target_is_the_hosts_unless_a_level_is_named(monkeypatch):

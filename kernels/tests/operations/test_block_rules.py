@@ -1,15 +1,18 @@
 """Rules that choose block sizes: records before the model, and the search that makes records."""
 
+import os
 from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
 
 import tilewright_kernels as tk
+from tilewright.plugins.registry import registry
+from tilewright.runtime.devices import device_registry
 from tilewright.tools.cli import main
 from tilewright_kernels.attention.blocks import forward_blocks
 from tilewright_kernels.linear.blocks import matmul_blocks, plain_matmul_blocks
-from tilewright_kernels.operations import block_records
+from tilewright_kernels.operations import block_records, devices
 from tilewright_kernels.operations.block_records import SHIPPED, BlockRecord, add, read, records_of
 from tilewright_kernels.operations.block_rules import RULES, block_rule, trying
 from tilewright_kernels.operations.devices import Device, device_of
@@ -184,3 +187,12 @@ def test_attention_keeps_blocks_of_keys_that_divide_those_of_queries():
     wrong = type(blocks)(16, 32, 1, 1)
     assert tuning_cases.is_legal("attention", blocks, {})
     assert not tuning_cases.is_legal("attention", wrong, {})
+
+
+def test_a_cpu_has_the_cores_that_its_backend_names(monkeypatch):
+    backend = registry().for_device_kind("cpu")[0]
+    cores = device_registry.find(backend, None).properties["cores"]
+    devices._cpu.cache_clear()
+    # as where an OpenMP runtime has bound this thread to one core
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    assert device_of(np.ones(1)).processors == cores

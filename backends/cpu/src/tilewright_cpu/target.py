@@ -23,6 +23,7 @@ from tilewright_cpu.hardware import (
     named_target,
     vector_unit,
 )
+from tilewright_cpu.torch_openmp import team_processors
 
 
 def architecture(triple: str) -> str:
@@ -142,9 +143,12 @@ def model_name() -> str:
 
 
 def available_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores that this process may run on.
+
+    The affinity of a thread that an OpenMP runtime has bound to one of them does not count.
+    """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        return max(len(os.sched_getaffinity(0)), team_processors())
     return os.cpu_count() or 1
 
 

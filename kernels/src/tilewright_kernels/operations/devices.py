@@ -37,7 +37,7 @@ class Device:
         family: ``"cpu"``, ``"ampere"`` (8.0), ``"ada"`` (8.6, 8.9 and 12.x), ``"hopper"`` (9.0),
             ``"blackwell"`` (10.x), ``"cdna2"``, ``"cdna3"``, ``"cdna4"``, ``"rdna3"`` or
             ``"rdna4"``.
-        processors: SMs, CUs (WGPs of RDNA), or threads of the process on a CPU.
+        processors: SMs, CUs (WGPs of RDNA), or cores of a CPU that the process may use.
         target: the family in files of records: ``"sm_90"``, ``"gfx942"``, or the vectors of a CPU,
             such as ``"x86-avx512"``; empty for none.
     """
@@ -105,7 +105,10 @@ def _amd(architecture: str, processors: int = 0) -> Device:
 
 @functools.cache
 def _cpu() -> Device:
-    return Device("cpu", len(os.sched_getaffinity(0)), cpu_family())
+    for backend in registry().for_device_kind("cpu"):
+        cores = device_registry.find(backend, None).properties.get("cores")
+        return Device("cpu", cores or os.cpu_count() or 1, cpu_family())
+    return Device("cpu", os.cpu_count() or 1)
 
 
 def cpu_family() -> str:

@@ -41,7 +41,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 
 from tilewright.environment import chosen, refused
 from tilewright.errors import BackendError
@@ -55,6 +54,7 @@ from tilewright_cpu.threading.native_pool import (
     pool_ir,
     supports_threads,
 )
+from tilewright_cpu.torch_openmp import torch_openmp
 
 MODES = ("auto", "openmp", "native", "python", "serial")
 
@@ -266,13 +266,13 @@ class Pool:
             return True
         if self.mode != "native" or self._forked:
             return False
-        entries = _torch_openmp()
-        if entries is None:
+        runtime = torch_openmp()
+        if runtime is None:
             return False
-        self._set("openmp_threads", ctypes.c_void_p, entries[1])
-        self._set("openmp_number", ctypes.c_void_p, entries[2])
+        self._set("openmp_threads", ctypes.c_void_p, runtime.max_threads)
+        self._set("openmp_number", ctypes.c_void_p, runtime.thread_number)
         self._set("forced", ctypes.c_int32, requested_threads())
-        self._set("openmp", ctypes.c_void_p, entries[0])
+        self._set("openmp", ctypes.c_void_p, runtime.parallel)
         self.mode = "openmp"
         return True
 
@@ -505,29 +505,6 @@ def _restore_exception(type_: int, value: int | None, traceback: int | None) -> 
         ("PyErr_Restore", ctypes.pythonapi)
     )
     restore(type_, value, traceback)
-
-
-def _torch_openmp() -> tuple[int, int, int] | None:
-    """The entry points of the OpenMP runtime of the PyTorch that is loaded, or None.
-
-    They are the addresses of GOMP_parallel, omp_get_max_threads and omp_get_thread_num.
-    """
-    torch = sys.modules.get("torch")
-    file = getattr(torch, "__file__", None)
-    if file is None:
-        return None
-    for library in sorted((Path(file).parent / "lib").glob("libtorch_cpu.*")):
-        try:
-            # looks through what the library depends on as well, so it finds the runtime PyTorch
-            # itself calls
-            loaded = ctypes.CDLL(str(library))
-            names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num")
-            found = [ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value for name in names]
-        except (OSError, AttributeError):
-            continue
-        if found[0] and found[1] and found[2]:
-            return found[0], found[1], found[2]
-    return None
 
 
 @functools.cache
