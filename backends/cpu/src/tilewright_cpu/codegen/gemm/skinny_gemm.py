@@ -37,6 +37,8 @@ ROWS_PER_PASS: Final = 8
 #: Rows of A that share reads of B where the registers hold their elements for all rows of a pass.
 ROWS_TOGETHER: Final = 2
 _REGISTERS_FOR_TWO: Final = 32
+#: Rows of A for which the loads of vectors along K run ahead far enough by themselves.
+_ROWS_WITHOUT_PREFETCH: Final = 2
 #: Bytes of B that are prefetched: some times what memory delivers in its latency.
 _AHEAD_BYTES: Final = 8 << 10
 
@@ -125,7 +127,8 @@ def write_rows_along_k(
     """Write ``c += a @ b`` for B with contiguous columns and A with contiguous rows.
 
     Where ``c.zero`` it is ``c = a @ b``. A has accumulator elements. Vectors run along K, and the
-    lanes of the accumulators of a few columns are added up at the end.
+    lanes of the accumulators of a few columns are added up at the end. With more rows than
+    :data:`_ROWS_WITHOUT_PREFETCH`, the columns of the next block along K are prefetched.
     """
     element, size = kernel.scheme.accumulator, byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
@@ -135,12 +138,15 @@ def write_rows_along_k(
     def convert(value: str, width: int) -> str:
         return widen(w, b.element, value, width, element, hardware.can("half"))
 
+    rows = limits.rows or str(a.rows)
+
     def write(first: Extent, count: int) -> None:
-        for r in range(count):
-            later = address(w, b, b.rows, plus(w, first, r))
-            for start in range(0, b.rows, hardware.limit("line_bytes") // size):
-                fetch(w, w.gep(storage_type(b.element), later, start))
-        with w.loop("0", limits.rows or str(a.rows), 1) as each:
+        with w.when(w.emit(f"icmp sgt i64 {rows}, {_ROWS_WITHOUT_PREFETCH}")):
+            for r in range(count):
+                later = address(w, b, b.rows, plus(w, first, r))
+                for start in range(0, b.rows, hardware.limit("line_bytes") // size):
+                    fetch(w, w.gep(storage_type(b.element), later, start))
+        with w.loop("0", rows, 1) as each:
             row = Matrix(address(w, a, each.index, 0), a.element, a.columns, 1, 1, a.columns)
             target = replace(
                 c,
