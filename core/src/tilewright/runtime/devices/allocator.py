@@ -18,7 +18,7 @@ current: contextvars.ContextVar[Allocator | None] = contextvars.ContextVar(
 def set_allocator(allocator: Allocator | None) -> None:
     """Set the allocator of scratch memory for the launches of the current thread or asyncio task.
 
-    The CPU, NVIDIA and AMD backends need no allocator: each launch allocates the scratch memory
+    The included backends need no allocator: each launch allocates the scratch memory
     itself. A backend from another package may call ``allocator(size, alignment, stream)`` to
     allocate memory for a launch.
 
