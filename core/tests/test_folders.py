@@ -76,6 +76,7 @@ PACKAGES = (
             "__version__",
             "status",
             "hardware",
+            "torch_openmp",
             "manifest",
             "target",
             "fault_handler",
