@@ -146,15 +146,15 @@ The table states the maximum error of each function in units in the last place (
 value. If a cell contains two numbers, such as "3 / 1", the first number is the bound for fp32, and
 the second number is the bound for fp64. The table has three columns of bounds:
 
-- The column *strict* states the bound for the implementation that all backends share. The results
+- The column "strict" states the bound for the implementation that all backends share. The results
   of this implementation are the same on every backend.
-- The column *relaxed* states the bound for functions that a backend computes with the faster
+- The column "relaxed" states the bound for functions that a backend computes with the faster
   instructions of its hardware. A backend uses these instructions only if the launch option `math`
   allows it.
-- The column *checked* states how far a result may differ from the value that NumPy computes: on
-  every backend, the tests and the command `tilewright surface` fail if the difference is larger.
-  For this check, the launch option `math` has the backend's default. The permitted difference
-  includes the error of NumPy's value.
+- The column "checked" states by how much a result is allowed to differ from the value that NumPy
+  computes. On every backend, the tests and the command `tilewright surface` fail if the difference
+  is larger. For this check, the launch option `math` has the backend's default. The permitted
+  difference includes the error of NumPy's value.
 
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
 arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another

@@ -27,12 +27,12 @@ call, and the libraries were measured in alternation. The result of each case wa
 result of a formula in float64, and with the results of 20 further launches of the same kernel.
 Besides the case, the time and the rate, the tables have these columns:
 
-- **of the roof**: a lower bound of the time, as a percentage of the measured time. The lower bound
-  is computed from the peak rates in the GPU's data sheet: it is the time for the arithmetic of the
-  operation or the time for its memory transfers, whichever is longer.
-- **Columns with the name of a library**: the time of this library divided by Tilewright's time. If
+- **Column "of the roof"**: a lower bound of the time, as a percentage of the measured time. The
+  lower bound is computed from the peak rates in the GPU's data sheet: it is the time for the
+  arithmetic of the operation or the time for its memory transfers, whichever is longer.
+- **Columns with the name of a library**: the time of the library divided by Tilewright's time. If
   this ratio is above 1, Tilewright is faster.
-- **`deterministic`**: the time of Tilewright's backward pass of attention with
+- **Column `deterministic`**: the time of Tilewright's backward pass of attention with
   `deterministic=True`, divided by its time without this option.
 
 The attention kernels of vLLM and SGLang for decoding divide the keys of each sequence into parts.

@@ -198,7 +198,7 @@ def attention_with_kv_cache(
     """Compute :func:`attention` over a cache of keys and values, for decoding and prefill.
 
     If there are too few heads and sequences to keep all processors busy, the keys of a sequence
-    are divided among several kernel instances, and a second kernel merges the results of these
+    are divided among several program instances, and a second kernel merges the results of these
     instances. The function has no gradient.
 
     Args:

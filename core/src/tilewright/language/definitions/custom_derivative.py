@@ -63,11 +63,11 @@ def custom_vjp(fn: Callable[..., Any] | JitCallable) -> CustomDerivative:
     have at least 32 bits. If the rule returns a number as a cotangent, all elements of the
     cotangent have this value.
 
-    The decorator ``.jvp`` of the decorated function sets the rule for forward mode, which kernels
-    that ``tw.jvp`` derives call. The rule for forward mode receives the arguments of the function,
-    the results of the function, and the tangents of the float arguments, and returns the tangents
-    of the float results. If you take a second derivative of a kernel, the compiler differentiates
-    the code of the rule.
+    The decorator ``.jvp`` of the decorated function sets the rule for forward mode. Kernels that
+    ``tw.jvp`` derives call this rule. The rule for forward mode receives the arguments of the
+    function, the results of the function, and the tangents of the float arguments, and returns the
+    tangents of the float results. If you take a second derivative of a kernel, the compiler
+    differentiates the code of the rule.
 
     The decorated function must not access memory.
 
