@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.ir.types import BF16, F16, F32, F64, I8, U8, FloatType
-from tilewright_cpu.codegen.gemm.gemm import Gemm
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix
 from tilewright_cpu.codegen.gemm.plan import (
@@ -31,6 +30,7 @@ from tilewright_cpu.codegen.gemm.plan import (
     split_columns,
     split_rows,
 )
+from tilewright_cpu.codegen.gemm.problem import Gemm
 from tilewright_cpu.hardware import USUAL_CACHES, Hardware
 
 _EXTENTS = st.integers(1, 300)

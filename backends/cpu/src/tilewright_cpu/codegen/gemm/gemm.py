@@ -1,10 +1,10 @@
-"""A matmul of matrices in memory: packs operands where it pays, and writes loops over blocks."""
+"""A matmul of matrices in memory: chooses its form, and writes the loops over blocks."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.ir.types import F16, F32, F64, I32, FloatType, IntType, Type, byte_size
 from tilewright.llvm.emission.registers import storage_type
@@ -12,7 +12,6 @@ from tilewright.llvm.emission.writer import FunctionWriter
 from tilewright_cpu.codegen.gemm.amx import configured
 from tilewright_cpu.codegen.gemm.amx_microkernel import (
     is_a_resident,
-    transpose_panels,
     write_resident_rows,
     write_tile_block,
 )
@@ -22,13 +21,20 @@ from tilewright_cpu.codegen.gemm.batched_k import (
     QueuedIterations,
     batch_depth,
 )
-from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
+from tilewright_cpu.codegen.gemm.extent_limit import Limits
 from tilewright_cpu.codegen.gemm.gemv import MAX_COLUMNS, write_columns
-from tilewright_cpu.codegen.gemm.loop_accumulator import LoopAccumulator
 from tilewright_cpu.codegen.gemm.microkernel import Kernel, write_block, write_column_totals
 from tilewright_cpu.codegen.gemm.operand import Accumulator, KGroupsA, KGroupsB, ResultRows
+from tilewright_cpu.codegen.gemm.operand_placement import (
+    a_in_place,
+    is_near,
+    is_near_now,
+    may_be_near,
+    operand_a,
+    operand_b,
+    reads_b_in_place,
+)
 from tilewright_cpu.codegen.gemm.pack import Matrix, Packer, plus, scaled
-from tilewright_cpu.codegen.gemm.pack_cache import PackCache
 from tilewright_cpu.codegen.gemm.plan import (
     FMA32,
     FMA64,
@@ -37,7 +43,6 @@ from tilewright_cpu.codegen.gemm.plan import (
     Block,
     Extent,
     Panel,
-    Scheme,
     a_is_unsigned,
     block_of,
     choose_block,
@@ -47,7 +52,7 @@ from tilewright_cpu.codegen.gemm.plan import (
     split_columns,
     split_rows,
 )
-from tilewright_cpu.codegen.gemm.prepack_lookup import can_be_prepacked, find_or_pack
+from tilewright_cpu.codegen.gemm.problem import BUFFER_ELEMENT, Allocate, Gemm
 from tilewright_cpu.codegen.gemm.skinny_gemm import (
     ROWS_PER_PASS,
     max_rows,
@@ -57,63 +62,8 @@ from tilewright_cpu.codegen.gemm.skinny_gemm import (
 from tilewright_cpu.codegen.gemm.widen import widen
 from tilewright_cpu.hardware import Hardware
 
-#: Returns the address of room for a number of elements, aligned to 64 bytes.
-Allocate = Callable[[int, Type], str]
-
-#: As many blocks along M must read a panel of B before packing it pays.
-_REUSES_TO_PACK = 3
-
 #: With fewer steps along K, adding up the lanes of vectors along K costs more than it saves.
 _MIN_K = 16
-
-_BUFFER_ELEMENT: dict[str, Type] = {"float": F32, "double": F64, "i32": I32}
-
-
-@dataclass(frozen=True)
-class Gemm:
-    """``c += a @ b`` (``c = a @ b`` where ``c.zero``) for matrices M x K and K x N.
-
-    Attributes:
-        elements: the operand types of the dot; a matrix may hold narrower floats, which are widened
-            exactly.
-        precision: the precision of a matmul of f32.
-        sequential: whether each element of c is added to by one k after the other.
-        invariant: whether the bits of a row must not depend on the number of rows.
-        limits: the extents to compute.
-        prepacked: the address of the list of matrices that were packed before (see
-            :mod:`.prepack_lookup`), or the null pointer; None where B is not one of them for
-            certain.
-        batching: how the matmul is added up together with those of other iterations of a loop; None
-            where it is not.
-        pack_caches: the caches of packed tiles of A, and of B, for later programs; None where there
-            are none.
-        loop: the state of a loop's accumulator that starts from zero; None for other ones.
-    """
-
-    w: FunctionWriter
-    hardware: Hardware
-    elements: tuple[Type, Type]
-    a: Matrix
-    b: Matrix
-    c: Accumulator
-    allocate: Allocate
-    limits: Limits = ALL
-    prepacked: str | None = None
-    batching: BatchedAccumulation | None = None
-    pack_caches: tuple[PackCache | None, PackCache | None] = (None, None)
-    precision: str = IEEE
-    sequential: bool = False
-    invariant: bool = False
-    loop: LoopAccumulator | None = None
-
-    @property
-    def scheme(self) -> Scheme:
-        if self.sequential and isinstance(self.c.element, FloatType):
-            return FMA64 if self.c.element is F64 else FMA32
-        extents = self.a.rows, self.b.columns, self.a.columns
-        scheme = choose_scheme(*self.elements, self.hardware, extents, self.precision)
-        # accumulators in f16 are rounded at each addition
-        return FMA32 if scheme.split is not None and self.c.element is F16 else scheme
 
 
 def steps_at_once(
@@ -151,7 +101,7 @@ def write_gemm(gemm: Gemm) -> None:
 
     if write_rows_alone is None:
         _write_whole(gemm)
-    elif a.rows <= most and not _is_near(gemm.hardware, b):
+    elif a.rows <= most and not is_near(gemm.hardware, b):
         write_few(few, a.rows)
     elif a.rows <= most or rows is None:
         _write_whole(gemm)
@@ -203,7 +153,7 @@ def _write_rows_along_k(gemm: Gemm, rows: int) -> None:
     w, hardware, scheme = gemm.w, gemm.hardware, gemm.scheme
     a = replace(gemm.a, rows=rows)
     if storage_type(a.element) != scheme.element or a.column_stride != 1:
-        element = _BUFFER_ELEMENT[scheme.k_group]
+        element = BUFFER_ELEMENT[scheme.k_group]
         packed = gemm.allocate(a.rows * a.columns, element)
         Packer(w, scheme, a.transposed, False, hardware).pack_transposed(
             packed, hardware.vector_bytes // scheme.k_group_bytes
@@ -234,14 +184,14 @@ def _write_whole(gemm: Gemm) -> None:
     flip = flips_sign(scheme, *gemm.elements)
     queue = _iteration_queue(gemm, block, panels)
     room = gemm.allocate if queue is None else queue.room
-    k_groups_a = _operand_a(gemm, flip, room)
-    k_groups_b = _operand_b(gemm, panels, -(-a.rows // block.rows), room)
+    k_groups_a = operand_a(gemm, flip, room)
+    k_groups_b = operand_b(gemm, panels, -(-a.rows // block.rows), room)
     k_groups = -(-a.columns // scheme.group)
     steps = limits.blocks(w, limits.k, 0, scheme.group, k_groups)
     kernel = Kernel(scheme, hardware.can("fused"), a_is_unsigned(a.element, flip), k_groups, steps)
     destination = None if gemm.loop is None else gemm.loop.destination
     if destination is not None:
-        if _a_in_place(scheme, a, flip):
+        if a_in_place(scheme, a, flip):
             destination.note_overlap(w, a)
         if not k_groups_b.packed:
             destination.note_overlap(w, b)
@@ -299,17 +249,17 @@ def _iteration_queue(gemm: Gemm, block: Block, panels: tuple[Panel, ...]) -> Ite
     a, scheme, hardware = gemm.a, gemm.scheme, gemm.hardware
     if gemm.batching is None:
         return None
-    batching, in_place = gemm.batching, _reads_in_place(gemm, -(-a.rows // block.rows))
+    batching, in_place = gemm.batching, reads_b_in_place(gemm, -(-a.rows // block.rows))
     if in_place:
         if batching.b_stays == "false":
             return None
         batching = _waiting_for_b(gemm.w, batching, "true")
-    elif _may_be_near(gemm, panels):
-        batching = _waiting_for_b(gemm.w, batching, _is_near_now(gemm))
+    elif may_be_near(gemm, panels):
+        batching = _waiting_for_b(gemm.w, batching, is_near_now(gemm))
     k_groups = -(-a.columns // scheme.group)
     columns, rows = (
         0 if in_place else packed_columns(panels),
-        0 if _a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows,
+        0 if a_in_place(scheme, a, flips_sign(scheme, *gemm.elements)) else a.rows,
     )
     panel_bytes = hardware.tiled_panel_bytes if scheme.tiled else hardware.panel_bytes
     panel_k_groups = panel_bytes // (block.columns * scheme.k_group_bytes)
@@ -338,9 +288,9 @@ def _write_columns(gemm: Gemm) -> None:
     lanes = hardware.vector_bytes // scheme.k_group_bytes
     columns = b
     if storage_type(b.element) != scheme.element or b.row_stride != 1:
-        packed = gemm.allocate(b.rows * b.columns, _BUFFER_ELEMENT[scheme.k_group])
+        packed = gemm.allocate(b.rows * b.columns, BUFFER_ELEMENT[scheme.k_group])
         Packer(w, scheme, b, False, hardware).pack_transposed(packed, lanes)
-        columns = Matrix(packed, _BUFFER_ELEMENT[scheme.k_group], b.rows, b.columns, 1, b.rows)
+        columns = Matrix(packed, BUFFER_ELEMENT[scheme.k_group], b.rows, b.columns, 1, b.rows)
 
     def convert(value: str, width: int) -> str:
         return widen(w, gemm.a.element, value, width, scheme.element, hardware.can("half"))
@@ -372,199 +322,6 @@ def _corrected(
         queued,
     )
     return replace(kernel, correction=correction)
-
-
-def _operand_a(gemm: Gemm, flip: bool, allocate: Allocate) -> KGroupsA:
-    """Operand A in place where its memory holds K-groups already, else packed.
-
-    It is packed along K where that is contiguous, else as its transpose is.
-    """
-    w, hardware, scheme, a = gemm.w, gemm.hardware, gemm.scheme, gemm.a
-    if _a_in_place(scheme, a, flip):
-        return KGroupsA(
-            a.pointer,
-            scheme.element,
-            a.row_stride,
-            scaled(w, scheme.group, a.column_stride),
-            byte_size(a.element),
-        )
-    packer = Packer(w, scheme, a.transposed, flip, hardware)
-    lanes = hardware.vector_bytes // scheme.k_group_bytes
-
-    def placed(rows: int, pack: Callable[[str], None]) -> tuple[str, Extent]:
-        return _packed(gemm, 0, packer, rows * packer.k_groups, allocate, pack)
-
-    if a.column_stride == 1:
-        target, infinite = placed(a.rows, lambda place: packer.pack_columns(place, lanes))
-        return KGroupsA(target, scheme.k_group, packer.k_groups, 1, scheme.k_group_bytes, infinite)
-    if scheme.tiled:
-        panels = split_columns(a.rows, Block(1, 1, TILE))
-
-        def pack(place: str) -> None:
-            packed = gemm.allocate(a.rows * packer.k_groups, _BUFFER_ELEMENT[scheme.k_group])
-            packer.pack_panels(panels, packed)
-            transpose_panels(w, scheme, packed, panels[0].count, TILE, packer.k_groups, place)
-
-        target, infinite = placed(a.rows, pack)
-        return KGroupsA(target, scheme.k_group, packer.k_groups, 1, scheme.k_group_bytes, infinite)
-    panels = split_columns(a.rows, Block(1, -(-a.rows // lanes), lanes))
-    assert len(panels) == 1
-    target, _ = placed(packed_columns(panels), lambda place: packer.pack_panels(panels, place))
-    return KGroupsA(target, scheme.k_group, 1, panels[0].columns, scheme.k_group_bytes)
-
-
-def _packed(
-    gemm: Gemm,
-    which: int,
-    packer: Packer,
-    k_groups: int,
-    allocate: Allocate,
-    pack: Callable[[str], None],
-) -> tuple[str, Extent]:
-    """(address of the packed operand A (``which`` 0) or B (1), its flag of infinities).
-
-    It has ``k_groups`` K-groups, and lies where an earlier program packed it, or in memory of
-    ``allocate`` where ``pack`` fills it. The flag is other than 0 where an element may be infinite.
-    """
-    w, scheme, pack_cache = gemm.w, gemm.scheme, gemm.pack_caches[which]
-    size, flag_bytes = k_groups * scheme.k_group_bytes, 0 if scheme.split is None else 8
-
-    def pack_and_flag(place: str) -> None:
-        pack(place)
-        if flag_bytes:
-            w.store("i64", packer.take_infinite(), w.gep("i8", place, size), 8)
-
-    target = allocate(
-        k_groups + flag_bytes // scheme.k_group_bytes, _BUFFER_ELEMENT[scheme.k_group]
-    )
-    if pack_cache is None:
-        pack_and_flag(target)
-    else:
-        target = pack_cache.packed(
-            w, (gemm.a, gemm.b)[which], size + flag_bytes, target, pack_and_flag
-        )
-    return target, w.load("i64", w.gep("i8", target, size), 8) if flag_bytes else 0
-
-
-def _a_in_place(scheme: Scheme, a: Matrix, flip: bool) -> bool:
-    """Return whether the memory of A holds K-groups already."""
-    whole = scheme.group == 1 or (a.column_stride == 1 and a.columns % scheme.group == 0)
-    return storage_type(a.element) == scheme.element and scheme.split is None and not flip and whole
-
-
-def _readable_in_place(scheme: Scheme, b: Matrix) -> bool:
-    """Return whether rows of B are vectors of K-groups as they lie in memory."""
-    return scheme.group == 1 and b.column_stride == 1
-
-
-def _reads_in_place(gemm: Gemm, row_blocks: int) -> bool:
-    """Return whether B is read in place: its rows are contiguous, and packing would not pay."""
-    scheme, b = gemm.scheme, gemm.b
-    same = storage_type(b.element) == scheme.element
-    return _readable_in_place(scheme, b) and (
-        row_blocks < _REUSES_TO_PACK or (same and _is_near(gemm.hardware, b))
-    )
-
-
-def _is_near(hardware: Hardware, b: Matrix) -> bool:
-    """Return whether the rows of B, or its contiguous columns, are known to lie close together."""
-    stride = b.column_stride if b.row_stride == 1 else b.row_stride
-    return isinstance(stride, int) and stride * byte_size(b.element) <= hardware.far_bytes
-
-
-def _may_be_near(gemm: Gemm, panels: tuple[Panel, ...]) -> bool:
-    """Return whether B is read in place where its rows turn out to lie close together.
-
-    All panels are of one shape without padding, so that only the distances between rows and between
-    columns differ from those of packed panels. Where A too is read across its rows, the two would
-    drive each other out of the same sets of the caches.
-    """
-    scheme, b = gemm.scheme, gemm.b
-    return (
-        gemm.a.column_stride == 1
-        and _readable_in_place(scheme, b)
-        and storage_type(b.element) == scheme.element
-        and isinstance(b.row_stride, str)
-        and len(panels) == 1
-        and panels[0].valid == panels[0].widths[-1]
-    )
-
-
-def _is_near_now(gemm: Gemm) -> str:
-    """An i1: rows of B lie so close together that reading them again takes no longer than packed.
-
-    A way of the L1 cache holds two of them.
-    """
-    most = 2 * gemm.hardware.far_bytes // byte_size(gemm.b.element)
-    return gemm.w.emit(f"icmp ule i64 {gemm.b.row_stride}, {most}")
-
-
-def _operand_b(
-    gemm: Gemm, panels: tuple[Panel, ...], row_blocks: int, allocate: Allocate
-) -> KGroupsB:
-    """B in place, or packed."""
-    w, hardware, scheme, b = gemm.w, gemm.hardware, gemm.scheme, gemm.b
-    if _reads_in_place(gemm, row_blocks):
-
-        def convert(value: str, lanes: int) -> str:
-            return widen(w, b.element, value, lanes, scheme.element, hardware.can("half"))
-
-        same = storage_type(b.element) == scheme.element
-        return KGroupsB(
-            b.pointer,
-            False,
-            b.row_stride,
-            byte_size(b.element),
-            storage_type(b.element),
-            None if same else convert,
-            k_groups=1,
-        )
-    if _may_be_near(gemm, panels):
-        return _near_or_packed(gemm, panels, allocate)
-    return _packed_b(gemm, panels, allocate)
-
-
-def _near_or_packed(gemm: Gemm, panels: tuple[Panel, ...], allocate: Allocate) -> KGroupsB:
-    """B in place where its rows lie close together, else packed."""
-    w, b, size = gemm.w, gemm.b, byte_size(gemm.b.element)
-    before, far, join = w.current, w.new_block("far"), w.new_block("join")
-    w.branch_if(_is_near_now(gemm), join, far)
-    w.place(far)
-    packed = _packed_b(gemm, panels, allocate)
-    after = w.current
-    w.branch(join)
-    w.place(join)
-    pointer = w.phi("ptr", ((b.pointer, before), (packed.pointer, after)))
-    stride = w.phi("i64", ((str(b.row_stride), before), (str(panels[0].columns), after)))
-    k_groups = w.phi("i64", (("1", before), (str(packed.k_groups), after)))
-    return KGroupsB(pointer, False, stride, size, storage_type(b.element), k_groups=k_groups)
-
-
-def _packed_b(gemm: Gemm, panels: tuple[Panel, ...], allocate: Allocate) -> KGroupsB:
-    """B packed: before the launch, or here."""
-    w, scheme, b = gemm.w, gemm.scheme, gemm.b
-    packer = Packer(w, scheme, b, False, gemm.hardware)
-
-    def pack() -> tuple[str, Extent]:
-        return _packed(
-            gemm,
-            1,
-            packer,
-            packed_columns(panels) * packer.k_groups,
-            allocate,
-            lambda place: packer.pack_panels(panels, place, gemm.limits),
-        )
-
-    k_groups: Extent = packer.k_groups
-    if gemm.prepacked is None or not can_be_prepacked(b, panels):
-        pointer, infinite = pack()
-    else:
-        pointer, k_groups, infinite = find_or_pack(
-            w, scheme, b, panels[0], packer.k_groups, gemm.prepacked, pack
-        )
-    return KGroupsB(
-        pointer, True, 0, scheme.k_group_bytes, scheme.k_group, k_groups=k_groups, infinite=infinite
-    )
 
 
 def _write_blocks(

@@ -28,13 +28,14 @@ from tilewright.passes.rewriter import constant_of
 from tilewright_cpu.codegen.context import Buffer, Context
 from tilewright_cpu.codegen.gemm.batched_k import BatchedAccumulation, can_be_batched
 from tilewright_cpu.codegen.gemm.extent_limit import ALL, Limits
-from tilewright_cpu.codegen.gemm.gemm import Gemm, steps_at_once, write_gemm
+from tilewright_cpu.codegen.gemm.gemm import steps_at_once, write_gemm
 from tilewright_cpu.codegen.gemm.loop_accumulator import LoopAccumulator
 from tilewright_cpu.codegen.gemm.operand import Accumulator
 from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
 from tilewright_cpu.codegen.gemm.pack_cache import WAYS, PackCache, can_be_cached
 from tilewright_cpu.codegen.gemm.plan import IEEE, Extent
 from tilewright_cpu.codegen.gemm.prepack_lookup import SLOT
+from tilewright_cpu.codegen.gemm.problem import Gemm
 from tilewright_cpu.codegen.gemm.remainder import limits_of
 from tilewright_cpu.codegen.loops.materialize import copy_buffer, materialize_into
 
