@@ -69,6 +69,34 @@ def grouped_matmul_kernel(
 
 
 @tw.jit
+def matrices_descriptor(
+    pointer, n_groups, n_rows, n_columns, group_stride, stride, IS_TRANSPOSED: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Return the descriptor of a matrix for each group, or of their transposes in memory."""
+    if IS_TRANSPOSED:
+        return tl.make_tensor_descriptor(
+            pointer, [n_groups, n_columns, n_rows], [group_stride, stride, 1], [1, COLUMNS, ROWS]
+        )
+    else:
+        return tl.make_tensor_descriptor(
+            pointer, [n_groups, n_rows, n_columns], [group_stride, stride, 1], [1, ROWS, COLUMNS]
+        )
+
+
+@tw.jit
+def load_block_of(
+    matrices, group, row, column, IS_TRANSPOSED: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Load a block of a group's matrix by the :func:`matrices_descriptor`."""
+    if IS_TRANSPOSED:
+        return matrices.load([group, column, row]).reshape(COLUMNS, ROWS).T
+    else:
+        return matrices.load([group, row, column]).reshape(ROWS, COLUMNS)
+
+
+@tw.jit
 def grouped_descriptor_kernel(
     a_ptr, b_ptr, c_ptr, rows_ptr, n_groups, N, K, stride_a, stride_bg, stride_b, stride_c,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MORE_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -86,23 +114,13 @@ def grouped_descriptor_kernel(
     N = tl.multiple_of(N, DIVISOR_N)
     WIDTH: tl.constexpr = BLOCK_N + MORE_N
     STORED_N: tl.constexpr = MORE_N if MORE_N > 0 else BLOCK_N
-    if B_IS_TRANSPOSED:
-        b = tl.make_tensor_descriptor(
-            b_ptr, [n_groups, N, K], [stride_bg, stride_b, 1], [1, BLOCK_N, BLOCK_K]
-        )
-    else:
-        b = tl.make_tensor_descriptor(
-            b_ptr, [n_groups, K, N], [stride_bg, stride_b, 1], [1, BLOCK_K, BLOCK_N]
-        )
+    b = matrices_descriptor(
+        b_ptr, n_groups, K, N, stride_bg, stride_b, B_IS_TRANSPOSED, BLOCK_K, BLOCK_N
+    )
     if MORE_N > 0:
-        if B_IS_TRANSPOSED:
-            more = tl.make_tensor_descriptor(
-                b_ptr, [n_groups, N, K], [stride_bg, stride_b, 1], [1, MORE_N, BLOCK_K]
-            )
-        else:
-            more = tl.make_tensor_descriptor(
-                b_ptr, [n_groups, K, N], [stride_bg, stride_b, 1], [1, BLOCK_K, MORE_N]
-            )
+        more = matrices_descriptor(
+            b_ptr, n_groups, K, N, stride_bg, stride_b, B_IS_TRANSPOSED, BLOCK_K, MORE_N
+        )
     first = tl.program_id(0)
     for group in range(n_groups):
         if CAPACITY > 0:
@@ -124,16 +142,12 @@ def grouped_descriptor_kernel(
                 second = tl.zeros((BLOCK_M, MORE_N), SUM)
             for k in tl.range(0, K if row < end else 0, BLOCK_K, warp_specialize=True):
                 x = a.load([row, k])
-                if B_IS_TRANSPOSED:
-                    y = b.load([group, column, k]).reshape(BLOCK_N, BLOCK_K).T
-                else:
-                    y = b.load([group, k, column]).reshape(BLOCK_K, BLOCK_N)
+                y = load_block_of(b, group, k, column, B_IS_TRANSPOSED, BLOCK_K, BLOCK_N)
                 accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
                 if MORE_N > 0:
-                    if B_IS_TRANSPOSED:
-                        y = more.load([group, column + BLOCK_N, k]).reshape(MORE_N, BLOCK_K).T
-                    else:
-                        y = more.load([group, k, column + BLOCK_N]).reshape(BLOCK_K, MORE_N)
+                    y = load_block_of(
+                        more, group, k, column + BLOCK_N, B_IS_TRANSPOSED, BLOCK_K, MORE_N
+                    )
                     second = tl.dot(x, y, second, out_dtype=SUM, input_precision=PRECISION)
             if CAPACITY > 0:
                 used = (row + tl.arange(0, BLOCK_M) < end)[:, None]

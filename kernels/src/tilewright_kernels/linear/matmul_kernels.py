@@ -128,6 +128,27 @@ def store_columns(
 
 
 @tw.jit
+def matrix_descriptor(
+    pointer, n_rows, n_columns, stride, IS_TRANSPOSED: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Return the descriptor of a matrix, or of its transpose where that is what lies in memory."""
+    if IS_TRANSPOSED:
+        return tl.make_tensor_descriptor(pointer, [n_columns, n_rows], [stride, 1], [COLUMNS, ROWS])
+    else:
+        return tl.make_tensor_descriptor(pointer, [n_rows, n_columns], [stride, 1], [ROWS, COLUMNS])
+
+
+@tw.jit
+def load_block(matrix, row, column, IS_TRANSPOSED: tl.constexpr):
+    """Load the block of a matrix by its :func:`matrix_descriptor`."""
+    if IS_TRANSPOSED:
+        return matrix.load([column, row]).T
+    else:
+        return matrix.load([row, column])
+
+
+@tw.jit
 def persistent_matmul_kernel(
     a_ptr, b_ptr, c_ptr, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
     M, N, K, stride_a, stride_b, stride_c, stride_rm, stride_rn,
@@ -145,19 +166,10 @@ def persistent_matmul_kernel(
     N = tl.multiple_of(N, DIVISOR_N)
     WIDTH: tl.constexpr = BLOCK_N + MORE_N
     STORED_N: tl.constexpr = MORE_N if MORE_N > 0 else BLOCK_N
-    if A_IS_TRANSPOSED:
-        a = tl.make_tensor_descriptor(a_ptr, [K, M], [stride_a, 1], [BLOCK_K, BLOCK_M])
-    else:
-        a = tl.make_tensor_descriptor(a_ptr, [M, K], [stride_a, 1], [BLOCK_M, BLOCK_K])
-    if B_IS_TRANSPOSED:
-        b = tl.make_tensor_descriptor(b_ptr, [N, K], [stride_b, 1], [BLOCK_N, BLOCK_K])
-    else:
-        b = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_b, 1], [BLOCK_K, BLOCK_N])
+    a = matrix_descriptor(a_ptr, M, K, stride_a, A_IS_TRANSPOSED, BLOCK_M, BLOCK_K)
+    b = matrix_descriptor(b_ptr, K, N, stride_b, B_IS_TRANSPOSED, BLOCK_K, BLOCK_N)
     if MORE_N > 0:
-        if B_IS_TRANSPOSED:
-            more = tl.make_tensor_descriptor(b_ptr, [N, K], [stride_b, 1], [MORE_N, BLOCK_K])
-        else:
-            more = tl.make_tensor_descriptor(b_ptr, [K, N], [stride_b, 1], [BLOCK_K, MORE_N])
+        more = matrix_descriptor(b_ptr, K, N, stride_b, B_IS_TRANSPOSED, BLOCK_K, MORE_N)
     c = tl.make_tensor_descriptor(c_ptr, [M, N], [stride_c, 1], [BLOCK_M, STORED_N])
     for block in tl.range(
         tl.program_id(0),
@@ -172,14 +184,11 @@ def persistent_matmul_kernel(
         if MORE_N > 0:
             second = tl.zeros((BLOCK_M, MORE_N), dtype=SUM)
         for k in range(0, K, BLOCK_K):
-            x = a.load([k, row]).T if A_IS_TRANSPOSED else a.load([row, k])
-            y = b.load([column, k]).T if B_IS_TRANSPOSED else b.load([k, column])
+            x = load_block(a, row, k, A_IS_TRANSPOSED)
+            y = load_block(b, k, column, B_IS_TRANSPOSED)
             accumulator = tl.dot(x, y, accumulator, out_dtype=SUM, input_precision=PRECISION)
             if MORE_N > 0:
-                if B_IS_TRANSPOSED:
-                    y = more.load([column + BLOCK_N, k]).T
-                else:
-                    y = more.load([k, column + BLOCK_N])
+                y = load_block(more, k, column + BLOCK_N, B_IS_TRANSPOSED)
                 second = tl.dot(x, y, second, out_dtype=SUM, input_precision=PRECISION)
         store_block(
             c, accumulator, z_ptr, bias_ptr, residual_ptr, array_0_ptr, array_1_ptr, array_2_ptr,
