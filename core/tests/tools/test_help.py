@@ -80,6 +80,11 @@ def test_words_are_found_in_headings_and_else_in_text(documentation, capsys):
     assert told(capsys, "three", "words") == "other  Another\n"
 
 
+def test_without_all_words_those_with_the_most_are_found(documentation, capsys):
+    assert told(capsys, "three", "words", "more") == "other  Another\n"
+    assert "no page has 'three more'" in told(capsys, "three", "more", code=2)
+
+
 def test_what_is_not_there_is_said(documentation, capsys):
     assert "no page has 'pagee': did you mean page?" in told(capsys, "pagee", code=2)
     section = told(capsys, "page#second", code=2)

@@ -98,7 +98,10 @@ def page_text(topic: str) -> str:
 
 
 def _found(words: str, known: dict[str, Path]) -> str:
-    """Return the topics whose heading has all words, or else those whose text has them."""
+    """Return the topics whose heading has all words, or else those whose text has them.
+
+    If there are none, return those that have the most of the words, and at least two.
+    """
     every = [
         section
         for topic, path in known.items()
@@ -110,11 +113,20 @@ def _found(words: str, known: dict[str, Path]) -> str:
         each for each in every if all(word in each.text.lower() for word in wanted)
     ]
     if not matching:
+        matching = _with_most(wanted, every)
+    if not matching:
         remedy = similar(words, (topic.rpartition("/")[2] for topic in known))
         raise UsageError(
             f"no page has {words!r}: {remedy or 'tilewright help without a topic lists the pages'}"
         )
     return listing(matching)
+
+
+def _with_most(words: list[str], every: list[PageSection]) -> list[PageSection]:
+    """Return the sections with the most of some words, and at least two of them."""
+    counts = [sum(word in each.text.lower() for word in words) for each in every]
+    most = max([2, *counts])
+    return [each for each, count in zip(every, counts, strict=True) if count == most]
 
 
 def listing(found: list[PageSection]) -> str:
