@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.ir import Region
 from tilewright.ir.types import I1, I32, PointerType
+from tilewright.reference.checks.checked_mode import CheckError, Finding
 
 P32 = PointerType(I32)
 N = 8
@@ -70,6 +74,17 @@ def test_races_between_programs(name, kernels):
     )
     assert kernels.check(body, [P32], [kernels.ints()], grid=(1, 1, 1)) == []
     assert kernels.check(body, [P32], [kernels.ints()], races=False) == []
+
+
+def test_the_error_of_a_race_names_a_remedy():
+    race = Finding("race", "store races", None, (), (0, 0, 0), (), "x", 1)
+    outside = replace(race, kind="out-of-bounds")
+    for findings, remedies in (((race,), 1), ((race, race), 1), ((outside,), 0)):
+        error = CheckError(findings)
+        for each in (error, pickle.loads(pickle.dumps(error))):
+            *notes, see = each.__notes__
+            assert see.startswith("  see: ")
+            assert len(notes) == remedies and all(note.startswith("  help: to") for note in notes)
 
 
 def test_races_through_two_arguments_of_one_array(kernels):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import KernelError
+from tilewright.errors import KernelError, helped
 from tilewright.ir.core import Location
 from tilewright.reference.failures import where
 
@@ -78,6 +78,12 @@ class Finding:
         )
 
 
+_REMEDY_OF_A_RACE = (
+    "to avoid a race, let each program write its own elements, or combine results with atomics "
+    "such as tl.atomic_add"
+)
+
+
 class CheckError(KernelError):
     """The checked mode found defects; ``findings`` has them, at most one an operation and kind."""
 
@@ -94,6 +100,8 @@ class CheckError(KernelError):
                 [f"the checked mode has {count}:", *(f"  {finding}" for finding in self.findings)]
             )
         )
+        if any(finding.kind == "race" for finding in self.findings):
+            helped(self, _REMEDY_OF_A_RACE)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.findings, self.complete)
