@@ -78,6 +78,7 @@ class ValueStatistics:
 
     @property
     def place(self) -> SourceLine | None:
+        """The source line that computes the value; None if it is unknown."""
         return SourceLine(self.file, self.line) if self.file else None
 
     def __str__(self) -> str:
@@ -168,18 +169,26 @@ class WatchReport:
         """Return sentences about where NaN and infinities begin, and which writes have NaN."""
         found = [_origin(value, "NaN", value.first_nan) for value in self.nan_origins]
         found += [_origin(value, "infinities", value.first_inf) for value in self.inf_origins]
+        given = self._given()
+        if given:
+            found.append(
+                f"{' and '.join(given)} come from constants or from `other` of masked loads: no "
+                "operation computes them from finite operands"
+            )
         found += [
             f"{_line(value)}{value.nan} NaN are written to {' or '.join(value.written)}"
             for value in self.written_nan
         ]
-        if not found and any(value.nan or value.inf for value in self.values):
-            return [
-                "no operation computes NaN or infinities from finite operands: those above come "
-                "from constants or from `other` of masked loads"
-            ]
         if not any(value.count for value in self.values):
             return ["no float was computed or written"]
         return found or ["every float is finite"]
+
+    def _given(self) -> list[str]:
+        """Return which of NaN and infinities the kernel has although they begin in no operation."""
+        nan = any(value.nan for value in self.values)
+        inf = any(value.inf or value.nan_from_inf for value in self.values)
+        kinds = (("NaN", nan, self.nan_origins), ("infinities", inf, self.inf_origins))
+        return [word for word, present, origins in kinds if present and not origins]
 
 
 def _line(value: ValueStatistics) -> str:
