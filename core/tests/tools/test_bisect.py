@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def test_a_backend_wrong_by_a_race_is_not_run_with_other_options() -> None:
     assert result.culprit is result.steps[-1] and not result.options
     (fault,) = result.faults
     assert "in histogram: race: store races with the load at " in fault
+    assert re.search(r"cpu: DIFFERS \(.*: \d+, expected \d+\)\n", str(result))
 
 
 def test_a_race_is_the_kernel_s_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +99,8 @@ def test_a_race_is_the_kernel_s_own_fault(monkeypatch: pytest.MonkeyPatch) -> No
     (fault,) = result.faults
     assert "last_wins: race: store races with the store at " in fault
     assert result.conclusion().endswith(
-        "; but the kernel itself has faults that can do that, so mend them first: " + fault
+        "; but the kernel itself has faults that can do that, and that can make the expected "
+        "results wrong, so mend them first: " + fault
     )
     np.testing.assert_array_equal(out, 2 * x[8:])
 

@@ -55,8 +55,8 @@ class ResultDifference:
     def __str__(self) -> str:
         some = f"{self.elements} elements of {self.argument} differ"
         if isinstance(self.expected, str):
-            return f"{some}, first at {list(self.index)}: {self.found} for {self.expected}"
-        return f"{some}, most at {list(self.index)}: {self.found:g} for {self.expected:g}"
+            return f"{some}, first at {list(self.index)}: {self.found}, expected {self.expected}"
+        return f"{some}, most at {list(self.index)}: {self.found:g}, expected {self.expected:g}"
 
 
 def arrays_of(names: Sequence[str], arguments: Sequence[Any]) -> dict[str, Any]:

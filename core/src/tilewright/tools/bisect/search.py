@@ -80,7 +80,7 @@ class CompilationStep:
             return f"{self.name}: the same bits"
         if self.difference.behind:
             return f"{self.name}: inconclusive behind {', '.join(self.difference.behind)}"
-        words = "rounding differs" if self.difference.within else "WRONG"
+        words = "rounding differs" if self.difference.within else "DIFFERS"
         return f"{self.name}: {words} ({self.difference})"
 
 
@@ -121,8 +121,8 @@ class Bisection:
         text = f"{culprit.name} changes the results: {culprit.difference}"
         if self.faults:
             return (
-                f"{text}; but the kernel itself has faults that can do that, so mend them first: "
-                + "; ".join(self.faults)
+                f"{text}; but the kernel itself has faults that can do that, and that can make the "
+                "expected results wrong, so mend them first: " + "; ".join(self.faults)
             )
         helpful = [step.name for step in self.options if step.right]
         if helpful:
