@@ -302,13 +302,31 @@ def _members(module: Any, listed: Iterable[str]) -> str:
                     f"| {keys} | {value} |\n" for keys, value in docstrings.rows(entries)
                 )
                 text += "\n"
+        if isinstance(found, type):
+            text += _methods(found)
     return text
+
+
+def _methods(found: type) -> str:
+    """A table of the public methods and computed attributes that a class defines for its users."""
+    text = ""
+    for name, member in vars(found).items():
+        method = inspect.isfunction(member)
+        if name.startswith("_") or not (method or isinstance(member, property)):
+            continue
+        shown = name + (_plain_signature(member) if method else "")
+        text += f"| `{shown}` | {docstrings.parse(member).summary} |\n"
+    return f"| method or computed attribute | meaning |\n|---|---|\n{text}\n" if text else ""
 
 
 def _plain_signature(function: Callable[..., Any]) -> str:
     """Return a function's parameters without their types."""
     found = inspect.signature(function)
-    plain = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    plain = [
+        each.replace(annotation=each.empty)
+        for each in found.parameters.values()
+        if each.name != "self"
+    ]
     return str(found.replace(parameters=plain, return_annotation=found.empty))
 
 

@@ -160,6 +160,8 @@ def test_the_debugging_page_has_the_options_of_each_function() -> None:
         assert f"\n## {name}\n" in text
         for attribute in getattr(getattr(debug, name), "__dataclass_fields__", ()):
             assert re.search(rf"\| `(\w+, )*{attribute}(, \w+)*` \|", text), (name, attribute)
+    for method in ("conclusions()", "conclusion()", "culprit", "nan_origins", "written_nan"):
+        assert re.search(rf"\| `{re.escape(method)}` \| [A-Z]", text), method
 
 
 def test_the_testing_page_has_every_function_of_the_module() -> None:
