@@ -356,8 +356,10 @@ def scaled_matmul(
         out: the array for the result.
 
     Returns:
-        An array of shape (M, N). The kernel adds the products of the elements that share a scale,
-        multiplies this sum by the scales, and adds the scaled sums in float32.
+        An array of shape (M, N). With scales in float32, the kernel adds the products of the
+        elements that share a scale, multiplies this sum by the scales, and adds the scaled sums in
+        float32. Operands in MXFP8 and MXFP4 are multiplied as ``tl.dot_scaled``
+        multiplies them.
 
     Raises:
         ValueError: the shapes of the arguments do not match.
