@@ -55,3 +55,11 @@ def test_of_cases_that_go_wrong_in_one_way_the_first_are_told() -> None:
         "ERROR elementwise/max/f32/x: KeyError: 'f32'",
         "PASSED math/exp: the expectations say that it does not pass",
     ]
+
+
+def test_a_case_that_crashed_is_told_with_what_the_process_wrote() -> None:
+    message = "the worker process died (SIGABRT); it wrote:\nfree(): invalid next size\nAborted"
+    assert told(Outcome("access/load/i16", Status.CRASHED, message)) == [
+        "CRASHED access/load/i16: the worker process died (SIGABRT); it wrote: "
+        "free(): invalid next size"
+    ]

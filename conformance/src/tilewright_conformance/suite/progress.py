@@ -65,7 +65,7 @@ class Printer:
             return
         self.end()
         reason = (
-            outcome.message.splitlines()[0]
+            _headline(outcome.message)
             if outcome.message
             else "the expectations say that it does not pass"
         )
@@ -88,3 +88,9 @@ class Printer:
             self._open = True
         else:
             print(text, file=self._stream, flush=True)
+
+
+def _headline(message: str) -> str:
+    """The first line of a message, and the first one below it if the first line announces it."""
+    first, *rest = message.splitlines()
+    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first

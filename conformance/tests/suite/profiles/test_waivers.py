@@ -127,6 +127,7 @@ def test_a_claim_needs_wheels() -> None:
     assert claim(set(), statuses).holds
     (reason,) = claim(set(), statuses, ("tilewright",)).reasons
     assert reason.startswith("tilewright: not installed from a wheel whose hash is known")
+    assert "imported from a folder of PYTHONPATH has no hash" in reason
 
 
 def test_a_report_names_what_is_no_wheel(report: Document) -> None:

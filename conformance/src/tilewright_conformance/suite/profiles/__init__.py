@@ -222,7 +222,8 @@ def claim(
         reasons.append(f"the cases of {', '.join(changed)} are not those of the suite's version")
     if unknown:
         remedy = (
-            "install the file itself, or name it: --wheel FILE; what PYTHONPATH hides is of none"
+            "install the wheel file itself, or name it: --wheel FILE; a package that is imported "
+            "from a folder of PYTHONPATH has no hash"
         )
         reasons.append(
             f"{', '.join(unknown)}: not installed from a wheel whose hash is known ({remedy})"
