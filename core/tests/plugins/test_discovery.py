@@ -413,7 +413,7 @@ def test_hooks_are_called_for_one_plugin_with_the_arguments_it_names():
         BackendError,
         match=(
             r"backend 'object' \(registered in this process\) failed in tilewright_target: "
-            r"ZeroDivisionError: oops.*report it to its authors"
+            r"ZeroDivisionError: oops.*correct it there, or report it to its authors"
         ),
     ) as raised:
         backend.call("tilewright_target", device=None)

@@ -118,7 +118,7 @@ class Backend:
             raise BackendError(
                 f"backend {self.name!r} ({self.distribution}) failed in {hook}: "
                 f"{type(error).__name__}: {error} ({_raised_at(error)}). This is a defect of the "
-                "backend: report it to its authors."
+                "backend: correct it there, or report it to its authors."
             ) from error
 
     def require(self, hook: str, /, **arguments: Any) -> Any:
