@@ -39,7 +39,8 @@ A value is a number (`i1`, `i8` … `i64`, `u8` … `u64`, `f16`, `bf16`, `f32`,
 formats), a pointer (`ptr<f32>`), a tile of numbers or pointers (`tile<128x64xf32>`) or a tensor
 descriptor (`desc<64x64xf16>`). The integer type states whether an integer is signed: `i32` is
 signed, and `u32` is unsigned. The description of an operation refers to operands and attributes by
-the names in the table below the description.
+the names in the table below the description. `tilewright ops NAME` prints the types that an
+operation accepts, the types of its results, and an example.
 
 """
 
