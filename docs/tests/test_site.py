@@ -7,33 +7,15 @@ import contextlib
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from page_scripts import script_and_output
 
-ROOT = Path(__file__).resolve().parents[2]
-SITE = ROOT / "docs" / "site"
-BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.M | re.S)
+SITE = Path(__file__).resolve().parents[1] / "site"
 PAGES = [page for page in sorted(SITE.rglob("*.md")) if "```python" in page.read_text()]
-
-
-def script_and_output(page: Path) -> tuple[str, str]:
-    """The page's Python blocks as one script whose lines keep their numbers, and the output the
-    page promises."""
-    text = page.read_text()
-    lines = [""] * text.count("\n")
-    expected = ""
-    for block in BLOCK.finditer(text):
-        if block[1] == "output":
-            expected += block[2]
-            continue
-        first = text.count("\n", 0, block.start(2))
-        for offset, line in enumerate(block[2].splitlines()):
-            lines[first + offset] = line
-    return "\n".join(lines) + "\n", expected
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(SITE)))
