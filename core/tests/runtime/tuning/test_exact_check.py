@@ -69,7 +69,7 @@ def test_a_configuration_with_another_mask_is_excluded(backend) -> None:
         tuner[(3,)](x, out, 40)
     (warning,) = seen
     assert f"configuration [{wrong}] of row_sums is excluded: it computes" in str(warning.message)
-    assert "(3 of 131 elements differ)" in str(warning.message)
+    assert "(3 of 3 elements differ)" in str(warning.message)
     assert [config for config, _ in tuner.failures] == [wrong]
     assert np.isinf(tuner.configs_timings[wrong][0])
     assert all(np.isfinite(tuner.configs_timings[one][0]) for one in (right, other))

@@ -19,12 +19,14 @@ class Difference:
 
     Attributes:
         argument: the argument's name, or its position.
-        index: the first element that differs; of the memory around the array, one negative number,
-            or one beyond its size.
+        index: the first element that differs. If no element differs, the first place outside of the
+            array that does: one number, counted in elements from the array's first element.
         a, b: what the kernels left there: fractions, or the names of codes.
-        count, size: the number of elements that differ, and of all.
+        count, size: the number of the array's elements that differ, and of all its elements.
         behind: operations of which only the operands are known, that stores to the argument depend
             on.
+        outside: the number of places that differ in the memory around the array and in the gaps
+            between its elements, to which no kernel should write.
     """
 
     argument: str
@@ -34,13 +36,23 @@ class Difference:
     count: int
     size: int
     behind: tuple[Uninterpreted, ...] = ()
+    outside: int = 0
 
     def __str__(self) -> str:
-        place = ", ".join(map(str, self.index))
-        return (
-            f"argument {self.argument}[{place}] is {self.a} and {self.b}; "
-            f"{self.count} of {self.size} elements differ"
-        )
+        return f"{self.place} is {self.a} and {self.b}; {self.counts}"
+
+    @property
+    def place(self) -> str:
+        """The argument and the index, as text."""
+        return f"argument {self.argument}[{', '.join(map(str, self.index))}]"
+
+    @property
+    def counts(self) -> str:
+        """The numbers of elements, and of places outside of the array, that differ, as text."""
+        found = f"{self.count} of {self.size} elements differ"
+        if self.outside:
+            found += f", and {self.outside} outside of the array"
+        return found
 
 
 def difference(
@@ -67,7 +79,9 @@ def difference(
     wrong = np.flatnonzero(~same)
     if not wrong.size:
         return None
-    place = int(wrong[0])
+    is_element = a.is_element
+    elements = wrong[is_element[wrong]]
+    place = int(elements[0] if elements.size else wrong[0])
 
     def value(bits: Any) -> Fraction | str | int:
         found = int(bits[place])
@@ -78,7 +92,8 @@ def difference(
         a.index(place),
         value(left),
         value(right),
-        int(wrong.size),
-        a.size,
+        int(elements.size),
+        int(is_element.sum()),
         tuple(sorted(behind, key=str)),
+        int(wrong.size - elements.size),
     )

@@ -60,6 +60,15 @@ class Surrounded:
         """The number of elements, surroundings included."""
         return int(self.flat.shape[0])
 
+    @property
+    def is_element(self) -> Any:
+        """For each place of the memory, whether an element of the array lies there."""
+        import numpy as np
+
+        found = np.zeros(self.size, np.bool_)
+        np.ndarray(self.shape, np.bool_, found, MARGIN, self.strides)[...] = True
+        return found
+
     def copy(self) -> Surrounded:
         """Return a copy of array and surroundings."""
         copied = self.flat.clone() if is_tensor(self.flat) else self.flat.copy()
@@ -70,8 +79,9 @@ class Surrounded:
         offset = place - MARGIN
         if offset < 0:
             return (offset,)
-        rest, found = offset, {}
-        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+        rest, found = offset, dict.fromkeys(range(len(self.shape)), 0)
+        long = [axis for axis, extent in enumerate(self.shape) if extent > 1]
+        for axis in sorted(long, key=lambda axis: -self.strides[axis]):
             found[axis] = min(rest // self.strides[axis], self.shape[axis] - 1)
             rest -= found[axis] * self.strides[axis]
         return (offset,) if rest else tuple(found[axis] for axis in range(len(self.shape)))

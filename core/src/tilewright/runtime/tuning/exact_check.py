@@ -142,7 +142,6 @@ class ExactCheck:
 
 def _text(first: Config, differences: Sequence[Difference]) -> str:
     return "; ".join(
-        f"argument {one.argument}[{', '.join(map(str, one.index))}] is {one.b}, and {one.a} with "
-        f"[{first}] ({one.count} of {one.size} elements differ)"
+        f"{one.place} is {one.b}, and {one.a} with [{first}] ({one.counts})"
         for one in differences[:_LISTED]
     )
