@@ -10,7 +10,7 @@ from tilewright.errors import LaunchError
 from tilewright.runtime.arguments.array_protocols import is_array, is_numpy_array
 from tilewright.runtime.arguments.descriptor import TensorDescriptor
 from tilewright.runtime.exact.payloads import embed, float_type
-from tilewright.runtime.exact.surroundings import Surrounded
+from tilewright.runtime.exact.surroundings import Surrounded, holds
 
 
 class ArgumentCopies:
@@ -47,26 +47,45 @@ class ArgumentCopies:
         each a :class:`Surrounded`.
 
         Raises:
-            LaunchError: an array is neither NumPy's nor PyTorch's.
+            LaunchError: see :meth:`copied`.
         """
-        made: dict[int, Any] = {}
-        arrays: dict[str, Any] = {}
+        made: dict[int, tuple[str, Any]] = {}
+        copied = {name: self.copied(name, value, made) for name, value in named.items()}
+        return copied, dict(made.values())
 
-        def copied(name: str, value: Any) -> Any:
-            if isinstance(value, TensorDescriptor):
-                descriptor = copy.copy(value)
-                descriptor.base = copied(name, value.base)
-                return descriptor
-            if isinstance(value, tuple):
-                items = [copied(f"{name}[{number}]", item) for number, item in enumerate(value)]
-                return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-            if not is_array(value):
-                return value
-            if id(value) not in made:
-                made[id(value)] = arrays[name] = self._initial(name, value).copy()
-            return made[id(value)].array
+    def copied(self, name: str, value: Any, made: dict[int, tuple[str, Any]]) -> Any:
+        """Return a copy of one argument.
 
-        return {name: copied(name, value) for name, value in named.items()}, arrays
+        Args:
+            made: by the identity of each array that is copied so far, its first name and its copy;
+                grows.
+
+        Raises:
+            LaunchError: an array is neither NumPy's nor PyTorch's; a descriptor is of memory
+                outside of its array.
+        """
+        if isinstance(value, TensorDescriptor):
+            descriptor = copy.copy(value)
+            descriptor.base = self.copied(name, value.base, made)
+            if isinstance(made[id(value.base)][1], Surrounded) and not holds(
+                value.base, value.shape, value.strides
+            ):
+                raise LaunchError(
+                    f"{self.copier} copies the array of descriptor {name}, but a tensor of shape "
+                    f"{value.shape} and strides {value.strides} does not lie within this array; "
+                    "make the descriptor from a whole array that repeats no elements"
+                )
+            return descriptor
+        if isinstance(value, tuple):
+            items = [
+                self.copied(f"{name}[{number}]", item, made) for number, item in enumerate(value)
+            ]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        if not is_array(value):
+            return value
+        if id(value) not in made:
+            made[id(value)] = name, self._initial(name, value).copy()
+        return made[id(value)][1].array
 
     def _initial(self, name: str, array: Any) -> Any:
         found = self._contents.get(id(array))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +32,9 @@ class Surrounded:
         Strides are positive ones of it, or those of a contiguous copy. Around an array of floats,
         and in its gaps, are drawn payloads; around others a copy of their first element.
         """
-        shape = tuple(array.shape)
-        if is_tensor(array):
-            strides = tuple(array.stride())
-        else:
-            strides = tuple(stride // array.itemsize for stride in array.strides)
-        extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        if 0 in shape or any(s < 1 for n, s in zip(shape, strides, strict=True) if n > 1):
+        shape, strides = tuple(array.shape), _strides_of(array)
+        extent = _extent(shape, strides)
+        if not _is_copied_as_laid_out(shape, strides):
             strides, extent = _contiguous(shape)
         flat = _flat(array, extent + 2 * MARGIN, rng)
         found = cls(flat, shape, strides)
@@ -85,6 +82,31 @@ class Surrounded:
             found[axis] = min(rest // self.strides[axis], self.shape[axis] - 1)
             rest -= found[axis] * self.strides[axis]
         return (offset,) if rest else tuple(found[axis] for axis in range(len(self.shape)))
+
+
+def holds(array: Any, shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether a copy of an array holds, at the same places, a tensor that begins with it."""
+    own, own_strides = tuple(array.shape), _strides_of(array)
+    return _is_copied_as_laid_out(own, own_strides) and _extent(shape, strides) <= _extent(
+        own, own_strides
+    )
+
+
+def _strides_of(array: Any) -> tuple[int, ...]:
+    """The strides of an array, in elements."""
+    if is_tensor(array):
+        return tuple(array.stride())
+    return tuple(stride // array.itemsize for stride in array.strides)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The number of elements from the first of a tensor to its last, gaps included."""
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def _is_copied_as_laid_out(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether an array has elements, none of which its strides repeat or reverse."""
+    return 0 not in shape and all(s > 0 for n, s in zip(shape, strides, strict=True) if n > 1)
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:

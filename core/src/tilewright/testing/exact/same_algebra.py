@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilewright.passes.exact.report import ExactReport, Uninterpreted
+from tilewright.runtime.exact.argument_copies import ArgumentCopies
 from tilewright.runtime.exact.differences import Difference, difference
 from tilewright.runtime.exact.exact_mode import exact_mode
 from tilewright.runtime.exact.payloads import draw, float_type
 from tilewright.runtime.exact.stored_origins import LaunchReports
-from tilewright.runtime.exact.surroundings import Surrounded
 
 Status = Literal["equal", "different", "inconclusive"]
 #: Differences that a verdict's text lists.
@@ -81,7 +81,8 @@ def same_algebra(
         kernel_a, kernel_b: two kernels, which are launched on ``grid``; or two functions that
             launch kernels, which are called with the arguments.
         arguments: the arguments of kernel a, by position or by name: arrays of NumPy or PyTorch,
-            and numbers.
+            numbers, and host descriptors (:class:`tilewright.TensorDescriptor`) of such arrays. The
+            function draws and compares the elements of a descriptor's array.
         arguments_b: the arguments of kernel b, if they differ from those of kernel a. If the same
             array is an argument of both kernels, each kernel gets a copy. Only the copies of such
             arrays are compared.
@@ -94,14 +95,13 @@ def same_algebra(
 
     Raises:
         ExactModeError: a kernel does something that has no meaning over a ring.
+        LaunchError: an array is neither NumPy's nor PyTorch's, or a descriptor's shape and strides
+            do not lie within its array.
         ValueError: no array is an argument of both kernels.
     """
-    import numpy as np
-
-    rng = np.random.default_rng(seed)
     second = arguments if arguments_b is None else arguments_b
-    templates = _Templates(rng)
-    left, right = templates.side(arguments), templates.side(second)
+    drawn = _DrawnArguments(seed)
+    left, right = drawn.side(arguments), drawn.side(second)
     found = ExactReport()
     sides: list[LaunchReports] = []
     for kernel, side, own_grid, own_constants in (
@@ -114,7 +114,7 @@ def same_algebra(
         ),
     ):
         with exact_mode(backend, carry=carry, dot=dot) as reports:
-            reports.begin_with([array.array for array in side.arrays.values()])
+            reports.begin_with([array.array for _, array in side.arrays.values()])
             _run(kernel, side.arguments, own_grid, own_constants or {})
         sides.append(reports)
         for one in reports:
@@ -128,13 +128,12 @@ def same_algebra(
         for identity in shared
         if (
             found_difference := difference(
-                left.names[identity],
-                left.arrays[identity],
-                right.arrays[identity],
+                *left.arrays[identity],
+                right.arrays[identity][1],
                 digits,
                 frozenset[Uninterpreted]().union(
                     *(
-                        reports.behind(side.arrays[identity].array)
+                        reports.behind(side.arrays[identity][1].array)
                         for side, reports in zip((left, right), sides, strict=True)
                     )
                 ),
@@ -162,46 +161,34 @@ def _run(
 
 
 @dataclass
-class _Copies:
-    """One kernel's copies of the arrays, by the identity of those given."""
+class _KernelCopies:
+    """One kernel's copies of the arguments.
+
+    Attributes:
+        arrays: by the identity of each array given, its first name and its copy.
+    """
 
     arguments: list[Any] | dict[str, Any]
-    arrays: dict[int, Surrounded]
-    names: dict[int, str]
+    arrays: dict[int, tuple[str, Any]]
 
 
-class _Templates:
-    """The initial contents of both kernels' arrays, by the identity of those given."""
+class _DrawnArguments(ArgumentCopies):
+    """Copies of both kernels' arguments, whose arrays have the same initial contents."""
 
-    def __init__(self, rng: Any) -> None:
-        self._rng = rng
-        self._contents: dict[int, Surrounded] = {}
+    copier = "same_algebra"
 
-    def side(self, arguments: Sequence[Any] | Mapping[str, Any]) -> _Copies:
-        """Copy the arrays for one kernel."""
-        side = _Copies([], {}, {})
+    def side(self, arguments: Sequence[Any] | Mapping[str, Any]) -> _KernelCopies:
+        """Copy the arguments of one kernel."""
+        arrays: dict[int, tuple[str, Any]] = {}
         if isinstance(arguments, Mapping):
-            side.arguments = {
-                name: self._copied(side, str(name), value) for name, value in arguments.items()
+            named = {
+                name: self.copied(str(name), value, arrays) for name, value in arguments.items()
             }
-        else:
-            side.arguments = [
-                self._copied(side, str(position), value) for position, value in enumerate(arguments)
-            ]
-        return side
+            return _KernelCopies(named, arrays)
+        positional = [self.copied(str(n), value, arrays) for n, value in enumerate(arguments)]
+        return _KernelCopies(positional, arrays)
 
-    def _copied(self, side: _Copies, name: str, value: Any) -> Any:
-        if not hasattr(value, "shape") or not hasattr(value, "dtype") or value.shape == ():
-            return value
-        identity = id(value)
-        if identity not in self._contents:
-            self._contents[identity] = Surrounded.of(value, self._drawn(value), self._rng)
-        if identity not in side.arrays:
-            side.arrays[identity] = self._contents[identity].copy()
-            side.names[identity] = name
-        return side.arrays[identity].array
-
-    def _drawn(self, array: Any) -> Any:
+    def contents(self, array: Any) -> Any:
         if float_type(array) is None or not bool((array != 0).any()):
             return array
-        return draw(array, self._rng)
+        return draw(array, self.rng)
