@@ -18,6 +18,7 @@ from tilewright.plugins.registry import Registry, registry
 from tilewright.runtime.devices import device_registry
 from tilewright.runtime.storage.tuning_record import Record
 from tilewright.tools import cli
+from tilewright.tools.cli import main
 from tilewright.tools.doctor import examine
 from tilewright.tools.inspect import parse_assignments, split_top
 from tilewright.tools.printing import size_text
@@ -268,6 +269,7 @@ def test_inspect_on_the_reference(run, file):
         (["missing.py:add"], "there is no file 'missing.py'"),
         (["missing.tileir"], "missing.tileir cannot be read"),
         (["FILE:add"], "parameter 'x' of add needs a type in --signature"),
+        (["FILE:add"], "x=*fp32, or for a descriptor x=tensordesc<fp16[64,64]>"),
         (
             ["FILE:add", "--signature", "*fp32,*fp32,*fp32,i32"],
             "parameter 'BLOCK' of add needs --constants BLOCK=",
@@ -307,6 +309,27 @@ def test_inspect_refuses_what_it_cannot_do(run, machine, file, arguments, messag
     )
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["k.py:k", "--constants", "N=1", "M='a'", "--backend", "cpu"],
+        ["--constants=N=1", "M='a'", "k.py:k"],
+    ],
+)
+def test_values_without_commas_are_joined_by_commas_in_the_message(words, capsys):
+    with pytest.raises(SystemExit):
+        main(["explain", *words])
+    err = capsys.readouterr().err
+    assert "error: unrecognized arguments: " in err
+    assert "separate the values of --constants by commas: --constants N=1,M='a'\n" in err
+
+
+def test_other_unknown_words_get_no_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["explain", "k.py:k", "--constants", "N=1", "--more"])
+    assert capsys.readouterr().err.endswith("error: unrecognized arguments: --more\n")
 
 
 def test_inspect_shows_the_kernels_own_error(run, machine, file):

@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (sys.argv[1:] if arguments is None else arguments):
         parser.print_help(sys.stderr)
         return 2
-    options = parser.parse_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    if rest:
+        parser.error(_unrecognized(rest, sys.argv[1:] if arguments is None else arguments))
     try:
         code = RUN[options.command](options)
     except (UsageError, VariableError) as error:
@@ -42,6 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
     return code
+
+
+def _unrecognized(rest: Sequence[str], arguments: Sequence[str]) -> str:
+    """Return the message about words of a command line that no option takes."""
+    text = f"unrecognized arguments: {' '.join(rest)}"
+    values: dict[str, list[str]] = {"--constants": [], "--option": []}
+    flag = ""
+    for word in arguments:
+        if word.startswith("-"):
+            flag, _, word = word.partition("=")
+        name, equals, _ = word.partition("=")
+        if equals and name.isidentifier() and flag in values:
+            values[flag].append(word)
+    for flag, words in values.items():
+        if len(words) > 1:
+            text += f"\n  help: separate the values of {flag} by commas: {flag} {','.join(words)}"
+    return text
 
 
 def _with_notes(error: TilewrightError) -> str:

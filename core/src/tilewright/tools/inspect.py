@@ -314,7 +314,8 @@ def bind_types(
             how = (
                 f"--constants {name}=..."
                 if parameter.is_constexpr
-                else f"a type in --signature, for example {name}=*fp32"
+                else f"a type in --signature, for example {name}=*fp32, or for a descriptor "
+                f"{name}=tensordesc<fp16[64,64]>"
             )
             raise UsageError(f"parameter {name!r} of {kernel.__name__} needs {how}")
     return types, attributes, chosen

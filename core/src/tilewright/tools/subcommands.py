@@ -371,7 +371,7 @@ def _what_is_compiled(command: argparse.ArgumentParser) -> None:
         default="",
         help=(
             "types of the runtime parameters in order ('*fp32:16, i32'), or by name ('x=*fp32, "
-            "n=i32'); :16 states divisibility"
+            "n=i32'); of a descriptor 'tensordesc<fp16[64,64]>'; :16 states divisibility"
         ),
     )
     _constants_and_options(command)
@@ -426,7 +426,7 @@ def _constants_and_options(command: argparse.ArgumentParser) -> None:
         command,
         "--option",
         metavar="NAME=VALUE",
-        help="a launch option, for example num_warps=8; may be repeated",
+        help="launch options, such as num_warps=8, separated by commas; may be repeated",
     )
 
 
