@@ -211,6 +211,8 @@ def vjp(
     ``d_x``, to which the adjoint writes the gradient of ``x``. The array ``d_x`` has the shape and
     strides of ``x``, or one element if ``x`` is a float. The float type of ``d_x`` may differ from
     that of ``x``: pass a float32 array if many terms are added to the gradient of a float16 array.
+    If ``x`` or ``y`` is a :class:`tilewright.TensorDescriptor`, pass a descriptor of the array
+    instead of the array, with the shape, strides and ``block_shape`` of ``x`` or ``y``.
     The adjoint writes only to the arrays ``d_x``. The inputs must have the same values as in the
     launch of the original kernel.
 
