@@ -28,6 +28,7 @@ def compiled(
     aligned: tuple[str, ...] = (),
     copy_widths: tuple[int, ...] = (4, 8, 16),
     stages: int = 3,
+    warps: int = 4,
     **constants: Any,
 ) -> tuple[str, Function, str]:
     """(LLVM IR, kernel, report) for the emulated machine; arguments named in ``aligned`` are
@@ -40,7 +41,7 @@ def compiled(
     )
     run_passes(module)
     target = EmulatedTarget(32, copy_widths=copy_widths)
-    text = compile_kernel(module, target, {"num_warps": 4, "num_stages": stages})
+    text = compile_kernel(module, target, {"num_warps": warps, "num_stages": stages})
     return text, kernel_of(module), report(kernel_of(module), target)
 
 
@@ -145,16 +146,21 @@ def transposed(x, z, BLOCK: tl.constexpr):
     tl.store(z + here * BLOCK + there, tl.load(x + here * BLOCK + there).T)
 
 
-def test_an_access_that_a_shared_layout_narrows_names_warps_and_block() -> None:
+@pytest.mark.parametrize(("warps", "size"), [(4, 32), (1, 16)])
+def test_an_access_that_a_shared_layout_narrows_names_the_axis(warps: int, size: int) -> None:
     arguments = {"x": "*fp32", "z": "*fp32"}
-    (found,) = notes(compiled(transposed, arguments, aligned=("x", "z"), BLOCK=32)[1])
+    narrow, wide = (
+        notes(compiled(transposed, arguments, aligned=("x", "z"), warps=warps, BLOCK=block)[1])
+        for block in (size, 2 * size)
+    )
+    (found,) = narrow
     assert re.fullmatch(
         r"(load|store) moves 4 bytes at once instead of 16: a thread has 1 consecutive element in "
-        r"the layout that the access shares with other operations; use a smaller num_warps or a "
-        r"larger block",
+        r"the layout that the access shares with other operations; use a block of more than "
+        rf"{size} elements along axis 0 of the {size}x{size} tile",
         found,
     )
-    assert not notes(compiled(transposed, arguments, aligned=("x", "z"), BLOCK=64)[1])
+    assert not wide
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from tilewright.simt.dialect.attributes import NOTES, layout_of, note, notes_of,
 from tilewright.simt.dialect.loop_carried import operations_of_program
 from tilewright.simt.dialect.ops import buffers as ops
 from tilewright.simt.dialect.ops.async_copy import LoadStart
+from tilewright.simt.layouts.linear_layout import LinearLayout
 from tilewright.simt.target.cost_model import (
     WarpAccess,
     access_width,
@@ -129,12 +130,29 @@ def _narrow(
         elements = "elements" if width > 1 else "element"
         why = (
             f"a thread has {width} consecutive {elements} in the layout that the access shares "
-            "with other operations; use a smaller num_warps or a larger block"
+            f"with other operations{_wider_layout(type_, layout, axis, warps_of(operation))}"
         )
     return (
         f"{'store' if isinstance(operation, Store) else 'load'} moves {width * size} bytes at "
         f"once instead of {possible * size}: {why}"
     )
+
+
+def _wider_layout(type_: TileType, layout: LinearLayout, axis: int, warps: int) -> str:
+    """Return the remedy for a layout in which threads hold few elements along ``axis``.
+
+    If a thread holds consecutive elements along another axis, the layout follows an access along
+    that axis. If the extent of that axis is larger, a conversion between two layouts pays.
+    """
+    shape = type_.shape
+    runs = [layout.vector_width(each, extent) for each, extent in enumerate(shape)]
+    other = max(range(type_.rank), key=runs.__getitem__)
+    if other != axis and runs[other] > runs[axis]:
+        return (
+            f"; use a block of more than {shape[other]} elements along axis {other} of the "
+            f"{'x'.join(map(str, shape))} tile"
+        )
+    return f"; use a {'smaller num_warps or a ' if warps > 1 else ''}larger block"
 
 
 def _not_pipelined(
