@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,5 +108,9 @@ def test_what_a_program_takes_is_told_in_words() -> None:
         "occupancy": "100%: 8 CTAs per processor, limited by threads",
     }
     assert "stack" not in described(PROCESSOR, 256, 0, 1, Usage(64, "the toy"))
+    few = replace(PROCESSOR, programs=4)
+    assert described(few, 256, 0, 1, Usage(64, "the toy"))["occupancy"] == (
+        "50%: 4 CTAs per processor, limited by the maximum of 4 CTAs"
+    )
     assert described(PROCESSOR, 256, 0, 1, "no linker")["registers"] == "not known: no linker"
     assert occupancy(PROCESSOR, 64, 0, 256) == Occupancy(8, 1.0, "threads")

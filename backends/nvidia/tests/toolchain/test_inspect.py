@@ -74,7 +74,7 @@ def test_a_target_is_named_where_there_is_no_gpu(capsys: pytest.CaptureFixture[s
     assert re.search(
         (
             r"^occupancy +\d+%: \d+ CTAs? per SM, limited by (registers|shared "
-            r"memory|threads|programs)$"
+            r"memory|threads|the maximum of \d+ CTAs)$"
         ),
         text,
         re.M,

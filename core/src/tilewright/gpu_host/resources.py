@@ -113,8 +113,11 @@ def described(
         facts["stack"] = f"{usage.stack} bytes a thread"
         facts["spills"] = f"{usage.stored} bytes stored, {usage.loaded} bytes loaded"
     found = occupancy(processor, usage.registers, shared, threads)
+    limit = (
+        f"the maximum of {processor.programs} CTAs" if found.limit == "programs" else found.limit
+    )
     facts["occupancy"] = (
         f"{found.share:.0%}: {found.programs} CTA{'s' if found.programs != 1 else ''} per "
-        f"{processor.name}, limited by {found.limit}"
+        f"{processor.name}, limited by {limit}"
     )
     return facts
