@@ -37,6 +37,13 @@ def test_arange(bench: Any) -> None:
     assert (bench.last.attribute("start"), bench.last.attribute("end")) == (3, 7)
 
 
+def test_an_empty_range_says_what_to_do_about_empty_arrays(bench: Any) -> None:
+    with pytest.raises(ValueError, match="got 0 and 0") as raised:
+        bench(tl.arange, 0, 0)
+    (help_,) = raised.value.__notes__
+    assert help_.endswith("if an array has none, return before the launch")
+
+
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [

@@ -91,8 +91,12 @@ def arange(start: Any, end: Any, _semantic: Any = None) -> tensor:
         )
     length = end - start
     if length <= 0:
-        raise ValueError(
-            f"arange's end argument must be greater than the start argument, got {start} and {end}"
+        raise helped(
+            ValueError(
+                "arange's end argument must be greater than the start argument, got "
+                f"{start} and {end}"
+            ),
+            "a tile has at least one element: if an array has none, return before the launch",
         )
     if length & (length - 1):
         above, start_text = (
