@@ -85,6 +85,12 @@ def test_without_all_words_those_with_the_most_are_found(documentation, capsys):
     assert "no page has 'three more'" in told(capsys, "three", "more", code=2)
 
 
+def test_a_question_is_searched_by_its_subject(documentation, capsys):
+    found = told(capsys, "three", "words")
+    assert told(capsys, "Where", "are", "my", "three", "words?") == found
+    assert told(capsys, "of") == "page#last-of-all  Last, of all\n"
+
+
 def test_what_is_not_there_is_said(documentation, capsys):
     assert "no page has 'pagee': did you mean page?" in told(capsys, "pagee", code=2)
     section = told(capsys, "page#second", code=2)

@@ -17,6 +17,15 @@ from tilewright.tools.usage import UsageError
 _HEADING = re.compile(r"^(#{1,6}) (.+?)(?:\s+\{ *#([\w-]+) *\})?$")
 
 
+#: Words of questions that say nothing about their subject.
+_QUESTION_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "can", "do", "does", "for", "how", "i", "in", "is", "it", "my"),
+        *("of", "on", "or", "the", "to", "what", "when", "where", "which", "why"),
+    )
+)
+
+
 class PageSection(NamedTuple):
     """A heading of a page and the lines below it, up to the next heading.
 
@@ -100,14 +109,16 @@ def page_text(topic: str) -> str:
 def _found(words: str, known: dict[str, Path]) -> str:
     """Return the topics whose heading has all words, or else those whose text has them.
 
-    If there are none, return those that have the most of the words, and at least two.
+    If there are none, return those that have the most of the words, and at least two. Words such as
+    "why" and "is" count only if there are no others.
     """
     every = [
         section
         for topic, path in known.items()
         for section in sections(topic, path.read_text(encoding="utf-8"))
     ]
-    wanted = words.lower().split()
+    wanted = [word for word in words.lower().rstrip("?").split() if word not in _QUESTION_WORDS]
+    wanted = wanted or words.lower().split()
     titled = [each for each in every if all(word in each.title.lower() for word in wanted)]
     matching = titled or [
         each for each in every if all(word in each.text.lower() for word in wanted)
