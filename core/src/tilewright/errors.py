@@ -246,7 +246,11 @@ class VariableError(TilewrightError, ValueError):
 
 
 class LaunchError(TilewrightError):
-    """The arguments, the grid or the options of a launch do not match the kernel."""
+    """The arguments, the grid or the options of a launch do not match the kernel.
+
+    If a launch has too few or too many arguments, it raises the subclass
+    ``tilewright.errors.BindingError``, which is also a ``TypeError``.
+    """
 
     page = _MESSAGES
 
