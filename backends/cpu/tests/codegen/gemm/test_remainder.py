@@ -500,3 +500,9 @@ def test_contiguous_columns_are_read_and_copied_along_k(
         and "shuffle" not in body
         for body in loops
     )
+    # two rows of A share the loads of B where there are 32 registers
+    pairs = any(
+        body.count("llvm.fma") == 16 and body.count(f"load <{lanes} x float>") == 10
+        for body in loops
+    )
+    assert pairs == (name == "x86-64-v4")

@@ -90,7 +90,7 @@ def write_gemm(gemm: Gemm) -> None:
         _write_columns(gemm)
         return
     few, write_rows_alone = _widened(gemm), _few_rows(gemm)
-    rows, most = gemm.limits.rows, max_rows(few.scheme, b)
+    rows, most = gemm.limits.rows, max_rows(gemm.hardware, few.scheme, b)
 
     def write_few(few: Gemm, most: int) -> None:
         assert write_rows_alone is not None

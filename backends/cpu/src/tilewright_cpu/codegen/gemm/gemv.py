@@ -18,7 +18,7 @@ from tilewright_cpu.codegen.gemm.microkernel import (
     widened,
 )
 from tilewright_cpu.codegen.gemm.operand import Accumulator
-from tilewright_cpu.codegen.gemm.pack import Matrix, scaled
+from tilewright_cpu.codegen.gemm.pack import Matrix, plus, scaled
 from tilewright_cpu.codegen.gemm.plan import Extent
 from tilewright_cpu.hardware import Hardware
 
@@ -65,10 +65,12 @@ def write_columns_block(
     first: Extent,
     rows: int,
     end: str | None = None,
+    column_stride: int | None = None,
 ) -> None:
     """Write ``rows`` rows of C from ``first`` on: an accumulator a row and column.
 
-    They run along K up to ``end`` (an i64), which is a multiple of ``lanes`` as K is then.
+    They run along K up to ``end`` (an i64), which is a multiple of ``lanes`` as K is then. Where
+    C is not dense, its rows are contiguous, and ``column_stride`` apart are its columns.
     """
     stored, type_, columns = storage_type(a.element), vector(element, lanes), b.columns
     corner = w.gep(stored, a.pointer, scaled(w, first, a.row_stride))
@@ -110,26 +112,29 @@ def write_columns_block(
         accumulators = loop.results
     if rest:
         accumulators = step(whole * lanes, rest, accumulators)
-    totals, width = _across_lanes(w, element, lanes, accumulators)
-    # The accumulators are C's elements in order, since C is dense.
-    place = w.gep(storage_type(c.element), c.pointer, scaled(w, first, columns))
+    if column_stride is None:
+        # the accumulators are C's elements in order
+        places, sums = [scaled(w, first, columns)], [accumulators]
+    else:
+        places = [plus(w, first, n * column_stride) for n in range(columns)]
+        sums = [accumulators[n::columns] for n in range(columns)]
+    for place, each in zip(places, sums, strict=True):
+        _store_totals(w, element, lanes, each, c, place)
+
+
+def _store_totals(
+    w: FunctionWriter, element: str, lanes: int, sums: list[str], c: Accumulator, place: Extent
+) -> None:
+    """Add the lanes of each vector up, and add the totals to elements of C from ``place`` on."""
+    stored = storage_type(c.element)
+    pointer = w.gep(stored, c.pointer, place)
+    totals, width = _across_lanes(w, element, lanes, sums)
     if not c.zero:
-        old = widened(
-            w,
-            c.element,
-            masked_load(w, storage_type(c.element), place, c.align, width, len(accumulators)),
-            width,
-        )
+        old = masked_load(w, stored, pointer, c.align, width, len(sums))
+        old = widened(w, c.element, old, width)
         totals = w.emit(f"fadd {vector(element, width)} {totals}, {old}")
-    masked_store(
-        w,
-        storage_type(c.element),
-        narrowed(w, c.element, totals, width),
-        place,
-        c.align,
-        width,
-        len(accumulators),
-    )
+    totals = narrowed(w, c.element, totals, width)
+    masked_store(w, stored, totals, pointer, c.align, width, len(sums))
 
 
 def _across_lanes(

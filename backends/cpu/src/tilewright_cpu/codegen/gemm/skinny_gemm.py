@@ -43,9 +43,13 @@ _ROWS_WITHOUT_PREFETCH: Final = 2
 _AHEAD_BYTES: Final = 8 << 10
 
 
-def max_rows(scheme: Scheme, b: Matrix) -> int:
-    """Maximum of rows that count as few: half as many where B is converted, anew for each row."""
-    return _MAX_ROWS if storage_type(b.element) == scheme.element else _MAX_ROWS // 2
+def max_rows(hardware: Hardware, scheme: Scheme, b: Matrix) -> int:
+    """Maximum of rows that count as few.
+
+    It is half as many where B is converted for each row: no two rows share the registers.
+    """
+    shares = storage_type(b.element) == scheme.element or hardware.registers >= _REGISTERS_FOR_TWO
+    return _MAX_ROWS if shares else _MAX_ROWS // 2
 
 
 def write_rows(
@@ -127,8 +131,9 @@ def write_rows_along_k(
     """Write ``c += a @ b`` for B with contiguous columns and A with contiguous rows.
 
     Where ``c.zero`` it is ``c = a @ b``. A has accumulator elements. Vectors run along K, and the
-    lanes of the accumulators of a few columns are added up at the end. With more rows than
-    :data:`_ROWS_WITHOUT_PREFETCH`, the columns of the next block along K are prefetched.
+    lanes of the accumulators of a few columns are added up at the end. Two rows of A share what is
+    read of B, as in :func:`write_rows`. With more rows than :data:`_ROWS_WITHOUT_PREFETCH`, the
+    columns of the next block along K are prefetched.
     """
     element, size = kernel.scheme.accumulator, byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
@@ -139,6 +144,10 @@ def write_rows_along_k(
         return widen(w, b.element, value, width, element, hardware.can("half"))
 
     rows = limits.rows or str(a.rows)
+    row_loops = [("0", rows, 1)]
+    if hardware.registers >= _REGISTERS_FOR_TWO and a.rows > 1:
+        pairs = w.emit(f"and i64 {rows}, {-ROWS_TOGETHER}")
+        row_loops = [("0", pairs, ROWS_TOGETHER), (pairs, rows, 1)]
 
     def write(first: Extent, count: int) -> None:
         with w.when(w.emit(f"icmp sgt i64 {rows}, {_ROWS_WITHOUT_PREFETCH}")):
@@ -146,27 +155,27 @@ def write_rows_along_k(
                 later = address(w, b, b.rows, plus(w, first, r))
                 for start in range(0, b.rows, hardware.limit("line_bytes") // size):
                     fetch(w, w.gep(storage_type(b.element), later, start))
-        with w.loop("0", rows, 1) as each:
-            row = Matrix(address(w, a, each.index, 0), a.element, a.columns, 1, 1, a.columns)
-            target = replace(
-                c,
-                pointer=w.gep(
-                    storage_type(c.element), c.pointer, scaled(w, each.index, c.row_stride)
-                ),
-            )
-            write_columns_block(
-                w,
-                element,
-                lanes,
-                kernel.fused,
-                columns,
-                row,
-                target,
-                convert,
-                first,
-                count,
-                limits.end,
-            )
+        for begin, end, together in row_loops:
+            with w.loop(begin, end, together) as each:
+                write_together(each.index, together, first, count)
+
+    def write_together(row: str, together: int, first: Extent, count: int) -> None:
+        """Write ``count`` columns of ``together`` rows, which share the loads of B."""
+        pointer = w.gep(storage_type(c.element), c.pointer, scaled(w, row, c.row_stride))
+        write_columns_block(
+            w,
+            element,
+            lanes,
+            kernel.fused,
+            columns,
+            Matrix(address(w, a, row, 0), a.element, a.columns, together, 1, a.row_stride),
+            replace(c, pointer=pointer),
+            convert,
+            first,
+            count,
+            limits.end,
+            c.row_stride,
+        )
 
     whole, rest = divmod(b.columns, block)
     if whole:
