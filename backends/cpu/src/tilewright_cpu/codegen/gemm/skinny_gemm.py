@@ -4,12 +4,13 @@ A tile of B is a few hundred bytes each of rows that lie far apart, which no har
 follows. So a few rows of B are read side by side, a cache line of each in turn, and the same line
 of rows further on is prefetched into the second-level cache: more requests can be in flight there
 than the nearest cache has buffers for. The accumulator, which stays in the nearest cache, is loaded
-and stored once for these rows together. Two rows of A share what is read of B where there are
-registers for it, so that loads do not take longer than the multiplications.
+and stored once for these rows together. Two or four rows of A share what is read of B where there
+are registers for it, so that loads do not take longer than the multiplications.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -34,9 +35,10 @@ from tilewright_cpu.hardware import Hardware
 _MAX_ROWS: Final = 8
 #: Rows of B that are read side by side: with 4, 0.95 of the bandwidth.
 ROWS_PER_PASS: Final = 8
-#: Rows of A that share reads of B where the registers hold their elements for all rows of a pass.
-ROWS_TOGETHER: Final = 2
-_REGISTERS_FOR_TWO: Final = 32
+#: Rows of A that share reads of B, and how many rows of B (or columns, along K), so that the
+#: registers hold the elements of A or the accumulators; the first shapes take what rows they can.
+_SHAPES: Final[tuple[tuple[int, int], ...]] = ((4, 4), (2, ROWS_PER_PASS), (1, ROWS_PER_PASS))
+_REGISTERS_TO_SHARE: Final = 32
 #: Rows of A for which the loads of vectors along K run ahead far enough by themselves.
 _ROWS_WITHOUT_PREFETCH: Final = 2
 #: Bytes of B that are prefetched: some times what memory delivers in its latency.
@@ -48,7 +50,7 @@ def max_rows(hardware: Hardware, scheme: Scheme, b: Matrix) -> int:
 
     It is half as many where B is converted for each row: no two rows share the registers.
     """
-    shares = storage_type(b.element) == scheme.element or hardware.registers >= _REGISTERS_FOR_TWO
+    shares = storage_type(b.element) == scheme.element or hardware.registers >= _REGISTERS_TO_SHARE
     return _MAX_ROWS if shares else _MAX_ROWS // 2
 
 
@@ -76,7 +78,6 @@ def write_rows(
     panels = split_columns(b.columns, Block(1, vectors, lanes))
     ahead = max(ROWS_PER_PASS, -(-_AHEAD_BYTES // (b.columns * size)))
     rows = limits.rows or str(a.rows)
-    together = ROWS_TOGETHER if hardware.registers >= _REGISTERS_FOR_TWO else 1
     counts = [
         limits.blocks(w, limits.columns, panel.start, panel.columns, panel.count)
         for panel in panels
@@ -95,7 +96,7 @@ def write_rows(
             b_rows = [address(w, b, plus(w, k, r), 0) for r in range(steps)]
 
             def add(row: Extent, number: int, k: Extent = k, b_rows: list[str] = b_rows) -> None:
-                """Add the products of ``number`` rows of A from ``row`` on."""
+                """Add the products of ``number`` rows of A, from ``row`` on, and ``b_rows``."""
                 steps, stored = len(b_rows), storage_type(c.element)
                 here = [plus(w, row, r) for r in range(number)]
                 factors = [
@@ -110,13 +111,9 @@ def write_rows(
                         panel_count,
                     )  # fmt: skip
 
-            single: Extent = 0
-            if together > 1 and a.rows > 1:
-                single = w.emit(f"and i64 {rows}, {-together}")
-                with w.loop("0", single, together) as each:
-                    add(each.index, together)
-            with w.loop(str(single), rows, 1) as each:
-                add(each.index, 1)
+            for row, number, together in _shapes_of_rows(w, hardware, rows, a.rows):
+                for start in range(0, steps, together):
+                    add(row, number, plus(w, k, start), b_rows[start : start + together])
 
 
 def write_rows_along_k(
@@ -131,9 +128,8 @@ def write_rows_along_k(
     """Write ``c += a @ b`` for B with contiguous columns and A with contiguous rows.
 
     Where ``c.zero`` it is ``c = a @ b``. A has accumulator elements. Vectors run along K, and the
-    lanes of the accumulators of a few columns are added up at the end. Two rows of A share what is
-    read of B, as in :func:`write_rows`. With more rows than :data:`_ROWS_WITHOUT_PREFETCH`, the
-    columns of the next block along K are prefetched.
+    lanes of the accumulators of a few columns are added up at the end. With more rows than
+    :data:`_ROWS_WITHOUT_PREFETCH`, the columns of the next block along K are prefetched.
     """
     element, size = kernel.scheme.accumulator, byte_size(b.element)
     lanes = hardware.vector_bytes // kernel.scheme.k_group_bytes
@@ -144,10 +140,6 @@ def write_rows_along_k(
         return widen(w, b.element, value, width, element, hardware.can("half"))
 
     rows = limits.rows or str(a.rows)
-    row_loops = [("0", rows, 1)]
-    if hardware.registers >= _REGISTERS_FOR_TWO and a.rows > 1:
-        pairs = w.emit(f"and i64 {rows}, {-ROWS_TOGETHER}")
-        row_loops = [("0", pairs, ROWS_TOGETHER), (pairs, rows, 1)]
 
     def write(first: Extent, count: int) -> None:
         with w.when(w.emit(f"icmp sgt i64 {rows}, {_ROWS_WITHOUT_PREFETCH}")):
@@ -155,27 +147,23 @@ def write_rows_along_k(
                 later = address(w, b, b.rows, plus(w, first, r))
                 for start in range(0, b.rows, hardware.limit("line_bytes") // size):
                     fetch(w, w.gep(storage_type(b.element), later, start))
-        for begin, end, together in row_loops:
-            with w.loop(begin, end, together) as each:
-                write_together(each.index, together, first, count)
-
-    def write_together(row: str, together: int, first: Extent, count: int) -> None:
-        """Write ``count`` columns of ``together`` rows, which share the loads of B."""
-        pointer = w.gep(storage_type(c.element), c.pointer, scaled(w, row, c.row_stride))
-        write_columns_block(
-            w,
-            element,
-            lanes,
-            kernel.fused,
-            columns,
-            Matrix(address(w, a, row, 0), a.element, a.columns, together, 1, a.row_stride),
-            replace(c, pointer=pointer),
-            convert,
-            first,
-            count,
-            limits.end,
-            c.row_stride,
-        )
+        for row, number, together in _shapes_of_rows(w, hardware, rows, a.rows):
+            pointer = w.gep(storage_type(c.element), c.pointer, scaled(w, row, c.row_stride))
+            for start in range(0, count, together):
+                write_columns_block(
+                    w,
+                    element,
+                    lanes,
+                    kernel.fused,
+                    columns,
+                    Matrix(address(w, a, row, 0), a.element, a.columns, number, 1, a.row_stride),
+                    replace(c, pointer=pointer),
+                    convert,
+                    plus(w, first, start),
+                    min(together, count - start),
+                    limits.end,
+                    c.row_stride,
+                )
 
     whole, rest = divmod(b.columns, block)
     if whole:
@@ -184,6 +172,24 @@ def write_rows_along_k(
             write(scaled(w, blocks.index, block), block)
     if rest:
         write(whole * block, rest)
+
+
+def _shapes_of_rows(
+    w: FunctionWriter, hardware: Hardware, rows: str, most: int
+) -> Iterator[tuple[str, int, int]]:
+    """Write loops over rows of A, the first shapes of which take what they can.
+
+    Yields, inside each loop: the first row, the rows that share reads of B, and how many rows or
+    columns of B are read together.
+    """
+    begin = "0"
+    for number, together in _SHAPES:
+        if number > 1 and (hardware.registers < _REGISTERS_TO_SHARE or number > most):
+            continue
+        end = rows if number == 1 else w.emit(f"and i64 {rows}, {-number}")
+        with w.loop(begin, end, number) as each:
+            yield each.index, number, together
+        begin = end
 
 
 def _clear(w: FunctionWriter, c: Accumulator, rows: str, columns: str) -> None:
