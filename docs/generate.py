@@ -47,10 +47,12 @@ operation accepts, the types of its results, and an example.
 SIMT_INTRODUCTION = """# SIMT IR
 
 SIMT IR is the intermediate representation of the [GPU toolkit](../developers/toolkit/index.md),
-which all GPU backends share. It consists of the operations of [Tile IR](ir.md) except `dot`, and of
-the {count} operations on this page. The page is generated from the table of these operations
-(`tilewright.simt.dialect.ops.OPS`). The page [The SIMT IR](../developers/toolkit/ir.md) shows an
-example of each operation, and describes the types and layouts of SIMT IR.
+which all GPU backends share. It consists of the operations of [Tile IR](ir.md) and of the {count}
+operations on this page. The page is generated from the table of these operations
+(`tilewright.simt.dialect.ops.OPS`). The page [SIMT IR and layouts](../developers/toolkit/ir.md)
+describes the types and layouts of SIMT IR. Together with the pages [Copies and
+barriers](../developers/toolkit/copies.md) and [Matmuls and
+partitions](../developers/toolkit/matmuls.md), it shows an example of each operation.
 
 In the descriptions on this page, a *slot* is a part of shared memory that holds one tile. An
 operation is *in flight* if it has been started but is not complete. An *mbarrier* is an object in

@@ -4,9 +4,10 @@ A plugin is a module (or object) with functions marked by :data:`hookimpl`; its 
 like its backend. Each hook is called for one plugin at a time, so an implementation speaks only for
 its own backend, and takes only the arguments it names. Only ``tilewright_backend``,
 ``tilewright_devices``, ``tilewright_target``, ``tilewright_lower``, ``tilewright_load`` and
-``tilewright_launcher`` are needed to run kernels. Hooks run when a kernel is set up, never on the
-launch path. A plugin is imported, and asked for its devices, in a thread that is not the main one,
-within a time limit.
+``tilewright_launcher`` are needed to run kernels. Hooks run when a kernel is set up. Of its
+launches, only those with arguments that name no device, or on several devices, call one:
+``tilewright_pointer_device``, ``tilewright_peer_access``. A plugin is imported, and asked for its
+devices, in a thread that is not the main one, within a time limit.
 """
 
 from __future__ import annotations

@@ -146,9 +146,10 @@ class OwnLoad(Operation):
 @OPS.operation(
     "simt.commit",
     "end a commit group and return a token, with which a `simt.wait` waits for the group. The "
-    "type of the token states whether the group contains copies (`token<copies>`), stores "
-    "(`token<stores>`) or matmuls (`token<matmuls>`). The group contains all operations of this "
-    "kind that were started since the previous `simt.commit` of this kind",
+    "type of the token states whether the group contains copies (`token<copies>`) or stores "
+    "(`token<stores>`). The group contains all operations of this kind that were started since "
+    "the previous `simt.commit` of this kind. A token of type `token<matmuls>` stands for no "
+    "matmul: a loop carries this token until it has started its first matmul",
     _commit,
     effects=Effect.ORDER,
     explicit_results=True,

@@ -81,7 +81,8 @@ class PlannedDot(TileMatmul):
     "simt.dot_start",
     "start an asynchronous matmul a @ b + c (for example wgmma) with the matmul plan that the "
     "attribute `plan` names. The kernel may read the result after a `simt.wait`. Before the wait, "
-    "the kernel may only use the result as the accumulator c of the next matmul",
+    "the kernel may only carry the result through loops and branches, and use it as the "
+    "accumulator c of the next matmul",
     _dot_start,
     effects=Effect.READ | Effect.ORDER,
 )
@@ -113,8 +114,8 @@ class Step(Operation):
 @OPS.operation(
     "simt.fragment",
     "load a fragment from a slot in shared memory. A fragment consists of the elements of an "
-    "operand that a thread needs for one step of a matmul along K, packed into registers of 32 "
-    "bits",
+    "operand that a thread needs for one step of a matmul along K. Several elements of less than "
+    "32 bits may be packed into one register",
     _fragment,
     effects=Effect.READ,
     explicit_results=True,
