@@ -75,6 +75,13 @@ def test_experts_equal_their_formula_and_its_gradients():
         )
 
 
+def test_experts_of_no_tokens_return_no_rows():
+    weights, experts = np.empty((0, 2), np.float32), np.empty((0, 2), np.int32)
+    gate_up, down = np.ones((4, 8, 12), np.float32), np.ones((4, 6, 8), np.float32)
+    y = tk.expert_swiglu(np.empty((0, 8), np.float32), weights, experts, gate_up, down)
+    assert y.shape == (0, 8)
+
+
 @pytest.mark.parametrize("renormalize", [False, True])
 def test_gradients_of_routes_equal_those_of_the_formula(renormalize):
     torch = pytest.importorskip("torch")

@@ -78,3 +78,12 @@ def test_a_plan_refuses_other_arguments_and_copies():
         tk.plan(tk.rms_norm, x, out=np.ones((8, 4), np.float32).T)
     with pytest.raises(tk.PlanError, match="there is none among the arguments"):
         tk.plan(tk.rms_norm, 3)
+
+
+def test_a_plan_of_a_function_without_out_takes_no_other_arrays():
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    plan = tk.plan(tk.sort, x)
+    x *= -1
+    np.testing.assert_array_equal(plan.run(), np.sort(x))
+    with pytest.raises(tk.PlanError, match=r"sort has no argument out=.*run\(\) without"):
+        plan.run(np.ones_like(x))

@@ -292,7 +292,9 @@ def combine(y: Any, weights: Any, order: ExpertOrder, *, out: Any = None) -> Any
     Raises:
         ValueError: ``order`` was made for a different number of tokens.
     """
-    if tuple(weights.shape) != (weights.shape[0], _places(order, weights.shape[0])):
+    places = _places(order, weights.shape[0])
+    # without tokens, an order does not say how many experts each has
+    if len(weights.shape) != 2 or (weights.shape[0] and weights.shape[1] != places):
         raise ValueError(f"combine: the weights have the shape {tuple(weights.shape)}")
     return COMBINE(y, order.order, order.slots, weights.shape[1], weights, out=out)
 

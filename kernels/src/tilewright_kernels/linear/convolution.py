@@ -360,8 +360,8 @@ def conv2d(
         out: the array for the result.
 
     Returns:
-        An array with the layout and element type of ``x``. Sums are computed in float32. The kernel
-        reads the images directly, without first copying their windows to a matrix (im2col).
+        An array with the layout and element type of ``x``. Sums are computed in float32. The
+        windows of the images are not copied to a matrix (im2col).
 
     Raises:
         TypeError: the types of the arrays do not match, or another argument has a wrong type.

@@ -448,7 +448,8 @@ def matmul(
             of ``a``.
         bias: of shape (N,), or None.
         residual: of the shape of the result, or None.
-        activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
+        activation: a function of ``tilewright.jit`` that is called with a tile of sums, in float32
+            or, for int8 operands, in int32; or None.
         epilogue: a function of ``tilewright.jit`` that is applied to each tile before it is stored,
             or an :class:`.Epilogue`. See :class:`.Epilogue` for the arguments of the function. If
             ``b`` is a matrix, the indices of rows count the rows of all matrices of ``a`` together.

@@ -62,8 +62,9 @@ def apply_to(
             less memory. If you then pass ``labels=`` in training, the output contains no logits.
 
     Returns:
-        A dictionary that maps the name of each argument, such as ``rms_norm``, to the number of
-        modules that this argument changed.
+        A dictionary that maps ``rms_norm``, ``rotary``, ``swiglu``, ``experts`` and
+        ``cross_entropy`` to the numbers of modules that these arguments changed.
+        ``linear_cross_entropy`` counts as ``cross_entropy``.
 
     Raises:
         ValueError: the model contains no module that ``apply_to`` can change. Also raised if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -121,6 +122,7 @@ class Plan:
         results = _arrays_of(self.result)
         self._check_memory([*arrays, *recording.held, *(_arrays_of(out))], results)
         self._changed = results
+        self._has_out = "out" in inspect.signature(function).parameters
 
     def run(self, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
         """Launch, and return the results.
@@ -130,7 +132,7 @@ class Plan:
 
         Args:
             arguments: other arrays of the same shapes, strides and element types, and all other
-                arguments as they were planned.
+                arguments as they were planned. The function must have an argument ``out=``.
             out: memory for the results instead of the plan's; with ``arguments`` alone.
             keywords: keyword arguments of the function.
 
@@ -147,6 +149,11 @@ class Plan:
                     kernel[grid](*given, **named)
             self._framework.mark_changed(self._changed)
             return self.result
+        if not self._has_out:
+            raise PlanError(
+                f"{self._function.__name__} has no argument out=, so its plans take no other "
+                "arrays: call run() without arguments"
+            )
         named = {**self._keywords, **keywords}
         given = [*arguments, *named.values()]
         kinds = [_kind_of(each) for each in given]
@@ -195,7 +202,7 @@ def plan(function: Callable[..., Any], *arguments: Any, out: Any = None, **keywo
         function: a function of the library, such as :func:`tilewright_kernels.rms_norm`.
         arguments: the arguments of the function. Each call of ``run`` reads the current contents of
             their arrays.
-        out: the array for the result, or a tuple of arrays.
+        out: the array for the result, or a tuple of arrays, in C order.
         keywords: keyword arguments of the function.
 
     Raises:

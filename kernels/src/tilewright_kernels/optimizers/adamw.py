@@ -257,8 +257,10 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.01,
 ) -> None:
-    """Update parameters in place by a step of AdamW, with one launch for all arrays of the same
-    types.
+    """Update parameters in place by a step of AdamW.
+
+    One launch updates all arrays of the same types. Arrays whose addresses are not multiples of 16
+    take a launch of their own.
 
     Args:
         parameters: arrays of NumPy or PyTorch in C order, of float16, bfloat16 or float32.

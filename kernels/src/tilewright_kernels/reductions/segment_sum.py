@@ -166,8 +166,9 @@ def segment_sum(x: Any, bounds: Any, *, out: Any = None) -> Any:
 
     Returns:
         An array of shape (segments, ...), with one row for each segment. It has the element type of
-        ``x``, or int64 if ``x`` contains integers. Sums of floats are computed in float32, and the
-        order of additions depends only on the shapes. The sum of an empty segment is zero.
+        ``x``, or int64 if ``x`` contains integers. Sums of floats are computed in float32, or in
+        float64 if ``x`` is of float64. The order of additions depends only on the shapes and
+        whether the device is a GPU. The sum of an empty segment is zero.
 
     Raises:
         ValueError: ``bounds`` is not a vector of at least one element.

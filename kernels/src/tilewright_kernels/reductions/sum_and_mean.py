@@ -167,8 +167,8 @@ def sum(
     Returns:
         An array of the element type of ``x``, or of int64 if ``x`` contains integers. Sums of
         floats are computed in float32, or in float64 if ``x`` is of float64. The order of additions
-        depends only on the shape, the strides and whether the device is a GPU, so results have the
-        same bits in each run.
+        depends only on the shape, the strides, whether the device is a GPU, and tuning records, so
+        results have the same bits in each run.
 
     Raises:
         ValueError: an axis is out of range, or an axis is named twice.

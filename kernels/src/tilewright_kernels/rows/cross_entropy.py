@@ -385,7 +385,8 @@ def cross_entropy(
         logits: of shape (..., classes), of float16, bfloat16 or float32, of any strides.
         target: the class of each row, of int32 or int64. If a target is not a valid class number,
             the loss is NaN.
-        ignore_index: rows with this target do not count in the loss, and their logits are not read.
+        ignore_index: rows with this target do not count in the loss, and the forward pass does not
+            read their logits.
         label_smoothing: the fraction of the target's weight that is distributed over all classes.
         z_loss: the factor of the z-loss. The z-loss of a row is the square of the logarithm of the
             row's sum of exponentials. The product of factor and z-loss is added to the loss.

@@ -312,7 +312,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
         x: logarithms of the student's probabilities, of shape (..., classes), of float16, bfloat16
             or float32.
         target: logarithms of the teacher's probabilities, of the shape of ``x``.
-        beta: the weight of the teacher in the mean, between 0 and 1.
+        beta: the weight of the teacher in the mean, above 0 and below 1.
         reduction: how the divergences of the rows are combined: ``"mean"``, ``"sum"`` or
             ``"none"``.
         out: the array for the result.
@@ -323,7 +323,7 @@ def jsd(x: Any, target: Any, *, beta: float = 0.5, reduction: str = "mean", out:
 
     Raises:
         ValueError: the shapes of the arguments do not match, ``reduction`` is unknown, or ``beta``
-            is not between 0 and 1.
+            is not above 0 and below 1.
 
     Source: Agarwal et al., "On-Policy Distillation of Language Models", 2024.
     """

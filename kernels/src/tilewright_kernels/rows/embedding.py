@@ -206,10 +206,10 @@ def embedding(index: Any, table: Any, *, padding_index: int = -1, out: Any = Non
     Returns:
         An array of shape (*index.shape, columns) and of the table's type. If several indices select
         the same row of the table, the gradient of this row is the sum of the gradients of its
-        copies in the result. The sum is computed in float32, in the order of the indices, so it has
-        the same bits in every run. On a GPU, the backward pass sorts the indices, in a time
-        proportional to the square of their number. For up to about 20,000 indices, this sort takes
-        less time than the addition of the gradients.
+        copies in the result. The sum is computed in float32, in an order that depends only on the
+        indices, so it has the same bits in every run. On a GPU, the backward pass sorts the
+        indices, in a time proportional to the square of their number. For up to about 20,000
+        indices, this sort takes less time than the addition of the gradients.
 
     Raises:
         ValueError: the table is not a matrix.

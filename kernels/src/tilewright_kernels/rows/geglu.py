@@ -67,7 +67,7 @@ def geglu(gate: Any, up: Any, *, approximate: str = "tanh", out: Any = None) -> 
             contiguous, so ``gate`` and ``up`` may be the two halves of one matrix.
         up: of the shape of ``gate``.
         approximate: ``"tanh"`` for the approximation by tanh, ``"none"`` for the exact function.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``gate``. The arithmetic is in float32.

@@ -112,7 +112,7 @@ def l2_norm(x: Any, *, eps: float = 1e-6, out: Any = None) -> Any:
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
         eps: a number that is added to the sum of squares.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``x``. The arithmetic is in float32.

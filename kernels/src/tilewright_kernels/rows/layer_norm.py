@@ -197,7 +197,7 @@ def layer_norm(
         weight: of shape (columns,), or None.
         bias: of shape (columns,), or None.
         eps: a number that is added to the variance.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``x``. The arithmetic is in float32. The

@@ -284,7 +284,7 @@ def rms_norm(
         offset: a number that is added to the weight; Gemma uses 1.
         round_normalized: whether to round the normalized row to the type of ``x`` before it is
             multiplied by the weight, as Llama and Qwen do. Otherwise, all arithmetic is in float32.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``x``. Sums are in float32.
@@ -316,7 +316,7 @@ def add_rms_norm(
         eps: a number that is added to the mean of squares.
         offset: a number that is added to the weight; Gemma uses 1.
         round_normalized: as in :func:`rms_norm`.
-        out: a pair of contiguous arrays for the results.
+        out: a pair of arrays for the results.
 
     Returns:
         A pair: the normalized sum, and the sum itself, both with the shape and element type of

@@ -194,8 +194,7 @@ def rotary(
         interleaved: whether a pair consists of two neighbours (GPT-J), not of one element from each
             half (GPT-NeoX, Llama).
         inverse: whether to rotate by the negative angles.
-        out: the array for the result, which may be ``x`` itself. The stride of its last axis must
-            be 1.
+        out: the array for the result, which may be ``x`` itself.
 
     Returns:
         An array with the shape and element type of ``x``. To compute the gradient of ``x``, the

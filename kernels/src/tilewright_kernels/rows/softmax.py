@@ -219,11 +219,11 @@ def softmax(x: Any, *, out: Any = None) -> Any:
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``x``. The arithmetic is in float32. Rows of
-        more than 32,768 columns are read twice from memory.
+        more than 32,768 columns (on a CPU 131,072) are read twice.
 
     Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -235,7 +235,7 @@ def log_softmax(x: Any, *, out: Any = None) -> Any:
 
     Args:
         x: of shape (..., columns), of float16, bfloat16 or float32, of any strides.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``x``. The arithmetic is in float32.

@@ -52,7 +52,7 @@ def swiglu(gate: Any, up: Any, *, out: Any = None) -> Any:
         gate: of any shape, of float16, bfloat16 or float32. Only the elements of a row must be
             contiguous, so ``gate`` and ``up`` may be the two halves of one matrix.
         up: of the shape of ``gate``.
-        out: the contiguous array for the result.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``gate``. The arithmetic is in float32.

@@ -101,7 +101,7 @@ def multinomial(probabilities: Any, n_samples: int = 1, *, seed: int, out: Any =
         n_samples: how many positions to draw in each row.
         seed: the seed of the random number generator Philox. Equal seeds give equal draws on every
             device, unless the devices round the sums of probabilities differently.
-        out: the array for the result, in C order.
+        out: the array for the result.
 
     Returns:
         An array of int64 and shape (..., n_samples) with the positions. Elements of probability 0

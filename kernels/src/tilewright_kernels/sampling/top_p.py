@@ -103,7 +103,7 @@ def top_p(probabilities: Any, p: float, *, out: Any = None) -> Any:
     Args:
         probabilities: of shape (..., n), not negative, of float16, bfloat16 or float32.
         p: the total probability, between 0 and 1; 0 keeps only the most probable element.
-        out: the array for the result, in C order.
+        out: the array for the result.
 
     Returns:
         An array with the shape and element type of ``probabilities``. Elements that are not kept

@@ -175,7 +175,8 @@ def matmul_quantized(
         bias: of shape (N,), or None.
         scale: an array with one float32 number, the scale of the whole result. If None, each block
             of the result gets a scale of its own.
-        activation: a function of ``tilewright.jit`` that is called with a tile in float32, or None.
+        activation: a function of ``tilewright.jit`` that is called with a tile of sums, in float32
+            or, for int8 operands, in int32; or None.
         block: how many consecutive columns of a row share a scale: a power of two up to 256.
         dtype: ``"float8_e4m3fn"``, ``"float8_e5m2"`` or ``"int8"``.
         precision: see :func:`.matmul`.
