@@ -146,6 +146,23 @@ def _operation(spec: OpSpec) -> str:
         notes.append(
             f"This operation has the region{'s' if len(spec.regions) > 1 else ''} {names}."
         )
+    if any(attribute.name == "pure" for attribute in spec.attributes):
+        notes.append(
+            "If `pure` is false, this operation may read and write memory, and the compiler does "
+            "not move it across memory accesses, prints, or other operations that have effects."
+        )
+    else:
+        notes += _effect_notes(spec)
+    if spec.terminator:
+        notes.append("This operation is a terminator: a region ends with such an operation.")
+    if notes:
+        lines.append(" ".join(notes) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def _effect_notes(spec: OpSpec) -> list[str]:
+    """Return sentences on the effects that an operation always has."""
+    notes = []
     accesses = [
         verb
         for flag, verb in ((Effect.READ, "reads"), (Effect.WRITE, "writes"))
@@ -164,11 +181,7 @@ def _operation(spec: OpSpec) -> str:
                 "The compiler does not move this operation across memory accesses, prints, or "
                 "other operations that have effects."
             )
-    if spec.terminator:
-        notes.append("This operation is a terminator: a region ends with such an operation.")
-    if notes:
-        lines.append(" ".join(notes) + "\n")
-    return "\n".join(lines) + "\n"
+    return notes
 
 
 def _sentence(spec: OpSpec) -> str:

@@ -128,7 +128,7 @@ def bounds(function: str) -> tuple[str, str, str]:
     if function == "sqrt":
         return "correctly rounded", "2 / correctly rounded", checked
     if function == "fdiv":
-        return "correctly rounded", "2 / correctly rounded", checked
+        return "correctly rounded", "2.5 / correctly rounded", checked
     return "", "", checked
 
 
@@ -150,7 +150,7 @@ the second number is the bound for fp64. The table has three columns of bounds:
   of this implementation are the same on every backend.
 - The column "relaxed" states the bound for functions that a backend computes with the faster
   instructions of its hardware. A backend uses these instructions only if the launch option `math`
-  allows it.
+  allows it, or for an fp32 `sqrt`, or for an fp32 `fdiv` without `ieee_rounding=True`.
 - The column "checked" states by how much a result is allowed to differ from the value that NumPy
   computes. On every backend, the tests and the command `tilewright surface` fail if the difference
   is larger. For this check, the launch option `math` has the backend's default. The permitted
@@ -159,13 +159,16 @@ the second number is the bound for fp64. The table has three columns of bounds:
 For arguments below -1/2, `lgamma` has zeros, and near a zero, the ULP of the exact value is
 arbitrarily small. The error for these arguments is therefore stated in units of the ULP of another
 number: the maximum of 1, the magnitude of the exact value, and `lgamma(-x)`. For infinities, NaN,
-signed zeros and subnormal numbers, all functions follow IEEE 754 and Annex F of the C standard.
+signed zeros and subnormal numbers, all functions follow IEEE 754 and Annex F of the C standard,
+except that the faster instructions may return 0 for results below the range of normal numbers and
+for quotients with divisors from 2**126 on.
 """
 
 
 def _math() -> str:
     text = (
-        "# Mathematics\n\nThe modules `tl` and `tl.math` both contain all functions on this page. "
+        "# Mathematics\n\nThe modules `tl` and `tl.math` both contain the functions on this page, "
+        "except that `sigmoid` is only in `tl`. "
         "Functions of one operand are also methods of tensors, so that you can write `x.exp()`. "
         f"{_SINCE}\n{_BOUNDS}\n"
     )
@@ -412,10 +415,10 @@ _NOTES: dict[str, str] = {
     ),
     "syntax.while": "as in Python",
     "syntax.if": "with scalar conditions; of a constexpr condition, only one branch is compiled",
-    "syntax.return": "allowed outside of loops, also inside an `if` with a scalar condition",
+    "syntax.return": "leaves the function, also inside an `if` with a scalar condition",
     "syntax.ternary": "both sides must have the same type, unless the condition is a constexpr",
     "syntax.walrus": "assignment inside an expression",
-    "syntax.assert": "the same as `tl.device_assert`, or as `tl.static_assert` for a constexpr",
+    "syntax.assert": "the same as `tl.device_assert`, also for a constexpr",
     "syntax.tuple": "literals, unpacking, slices, and the operators `+`, `*`, `==`",
     "syntax.comprehension": "comprehensions over tuples",
     "syntax.star_arguments": "`f(*values)`, and `*rest` parameters",
@@ -431,8 +434,8 @@ _NOTES: dict[str, str] = {
     "syntax.return_in_loop": "leaves the function from a loop",
     "python.len": "of tuples, shapes and constexprs",
     "python.range": "a loop's iterations",
-    "python.float": "of a constexpr, or a conversion to fp32",
-    "python.int": "of a constexpr, or a conversion to int32",
+    "python.float": "of a constexpr",
+    "python.int": "of a constexpr",
     "python.isinstance": "evaluated at compile time",
     "python.getattr": "evaluated at compile time",
     "python.hasattr": "evaluated at compile time",

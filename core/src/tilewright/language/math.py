@@ -280,8 +280,8 @@ def fdiv(
         x: a tensor or a number.
         y: the divisor; both are promoted and broadcast. The quotient of fp16 or bf16 is fp32.
         ieee_rounding: whether an fp32 quotient is correctly rounded; if false, its error is up to
-            2 ULP on targets where this is faster.
-        approx: whether an error of 2 ULP is acceptable, regardless of ``ieee_rounding``.
+            2.5 ULP on targets where this is faster.
+        approx: whether an error of 2.5 ULP is acceptable, regardless of ``ieee_rounding``.
 
     Returns:
         A tensor of the operands' common type and shape.

@@ -95,7 +95,8 @@ def philox(seed, c0, c1, c2, c3, n_rounds: core.constexpr = N_ROUNDS_DEFAULT):
         the counters have 64 bits.
 
     Raises:
-        CompileTimeAssertionFailure: an argument has another type.
+        CompileTimeAssertionFailure: the seed is not an integer, or ``c0`` has another width.
+        ValueError: the words of the counter have different widths.
 
     Example:
         zero = offsets * 0

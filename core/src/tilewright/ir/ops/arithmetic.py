@@ -272,7 +272,7 @@ _binary("mul", "a * b; integers wrap around", _arithmetic, traits=_FREE | _OFFSE
 class Div(Binary):
     __slots__ = ()
 
-    approximate = TypedAttribute[bool]("f32 only: whether an error of 2 ULP is acceptable", False)
+    approximate = TypedAttribute[bool]("f32 only: whether an error of 2.5 ULP is acceptable", False)
     exact = TypedAttribute[bool](
         "f32 only: whether to round correctly even if a backend's options relax the division", False
     )

@@ -72,7 +72,8 @@ OPS = Declarations()
 @OPS.operation(
     "print",
     "print a line of the form 'pid (x, y, z) idx (i, ...) prefix: element' for each element of "
-    "each value. Without values, print one line of the form 'pid (x, y, z) prefix'",
+    "each value. If there are several values, the number of the value stands before the element: "
+    "'(operand 0) element'. Without values, print one line of the form 'pid (x, y, z) prefix'",
     _print,
     effects=Effect.ORDER,
     traits=Trait.NO_MEMORY | Trait.BITWISE,

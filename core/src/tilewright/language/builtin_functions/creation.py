@@ -148,7 +148,8 @@ def to_tensor(x: Any, _semantic: Any = None) -> tensor:
     Returns:
         A scalar. The type of an integer is the first of ``int32``, ``uint32``, ``int64`` and
         ``uint64`` that can hold it. The type of a boolean is ``int1``. The type of a float is
-        ``float32``, or ``float64`` if the value is outside the range of normal fp32 numbers.
+        ``float32``, or ``float64`` if the value is finite, not zero, and outside the range of
+        normal fp32 numbers.
 
     Example:
         three = tl.to_tensor(3)
@@ -171,8 +172,10 @@ def cast(
 
     If a value is out of the range of a narrower float type, the result is infinity. The 8-bit float
     types saturate instead: if the value is out of range or infinite, the result is the maximum
-    finite number of the type. If a float is out of the range of an integer type, the result is the
-    nearest integer of the type. A conversion to an 8-bit integer first converts the float to a
+    finite number of the type, with the sign of the value. With the rounding ``"rtz"``, all narrower
+    types saturate for values out of range, but an infinity becomes an infinity, or NaN if the type
+    has no infinities. If a float is out of the range of an integer type, the result is the nearest
+    integer of the type. A conversion to an 8-bit integer first converts the float to a
     16-bit integer (the nearest one if the float is out of range), and then keeps the low byte of
     this integer. A NaN becomes the integer 0. In conversions from fp64 or to a 64-bit integer,
     however, a NaN becomes the integer of which only the top bit is set, such as ``-2**31`` in a

@@ -79,7 +79,8 @@ def static_assert(cond: Any, msg: Any = "", _semantic: Any = None) -> None:
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
     """Print one line for each element of each argument while the kernel runs.
 
-    A line has the form ``pid (x, y, z) idx (i, ...) prefix: value``.
+    A line has the form ``pid (x, y, z) idx (i, ...) prefix: value``. With several arguments, the
+    number of the argument stands before the value, as ``(operand 0)``.
 
     A program instance prints each line only once, even if many of its threads execute the call.
 

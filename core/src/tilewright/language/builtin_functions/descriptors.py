@@ -393,7 +393,8 @@ def make_tensor_descriptor(
         A :class:`tensor_descriptor`.
 
     Raises:
-        ValueError: an argument breaks one of the rules in the table of parameters.
+        ValueError: an argument breaks one of the rules in the table of parameters. The compiler
+            does not check that ``base`` and the strides are multiples of 16 bytes.
 
     Example:
         desc = tl.make_tensor_descriptor(x_ptr, shape=[n], strides=[1], block_shape=[BLOCK])

@@ -75,7 +75,7 @@ class static_range:  # noqa: N801
         step: the step, by default 1.
 
     Raises:
-        TypeError: a bound is not a constexpr integer.
+        CompilationError: a bound is not a constexpr integer.
         RuntimeError: it is used outside of a kernel.
 
     Example:

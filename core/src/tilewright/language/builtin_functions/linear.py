@@ -44,7 +44,7 @@ def dot(
     """Multiply matrices and add an accumulator: ``input @ other + acc``. Leading axes are batches.
 
     Args:
-        input: ``[..., M, K]`` of int8, fp16, bf16, fp32, fp64 or an fp8 kind.
+        input: ``[..., M, K]`` of int8, uint8, fp16, bf16, fp32, fp64 or an fp8 kind.
         other: ``[..., K, N]`` of the same type; fp8 kinds may differ.
         acc: the initial accumulator, ``[..., M, N]`` of the result's type; None stands for zeros.
         input_precision: how fp32 operands may be rounded: ``"ieee"``, ``"tf32"``, ``"tf32x3"``,
@@ -54,8 +54,8 @@ def dot(
         max_num_imprecise_acc: for fp8 operands: how many terms may be accumulated at reduced
             precision before they are added at full precision; at most K.
         out_dtype: the type of the result. For fp16 and fp8 operands, it may be fp32 or fp16, and is
-            by default the type of ``acc``, or fp32 without ``acc``. For int8 operands it is int32,
-            for fp64 operands fp64, and for all others fp32.
+            by default the type of ``acc``, or fp32 without ``acc``. For int8 and uint8
+            operands it is int32, for fp64 operands fp64, and for all others fp32.
         order: the order of the additions along K. ``"any"`` (the default) is the order of the
             target's matrix instructions. ``"sequential"`` adds one product after the other to
             ``acc`` by a fused multiply-add, which rounds once. It uses no matrix instructions, and
@@ -247,18 +247,19 @@ def dot_scaled(
     out_dtype: Any = float32,
     _semantic: Any = None,
 ) -> tensor:
-    """Multiply block-scaled matrices, where every 32 elements along K share a power-of-two scale.
+    """Multiply block-scaled matrices, in which groups of elements along K share a scale.
 
-    Leading axes are batch axes.
+    Leading axes are batch axes. A group has 32 elements if its scale is a power of two (e8m0), and
+    16 elements if its scale is an fp8e4nv number.
 
     The scales of both operands may have any magnitude, for example ``2**127`` in the left operand
     and ``2**-126`` in the right one. On GPUs without scaled matrix instructions, the kernel
     multiplies each element by its scale, and converts the product to bf16, with two exceptions.
     First, if only one operand has scales, and the other operand is fp16, the kernel converts the
-    products to fp16. Second, if an operand that has scales is itself fp16, the kernel converts its
-    products to fp32. If both exceptions apply, the kernel follows the second one. If a product is
-    out of the range of the type to which it is converted, the kernel computes the matmul again by a
-    slower method.
+    products to fp16. Second, if an operand that has scales is itself fp16, or if one operand is
+    fp16 and the other one is bf16, the kernel converts the products to fp32. If both exceptions
+    apply, the kernel follows the second one. If a product is out of the range of the type to which
+    it is converted, the kernel computes the matmul again by a slower method.
 
     Args:
         lhs: ``[..., M, K]`` in ``lhs_format``, or uint8 if NumPy has no such type.

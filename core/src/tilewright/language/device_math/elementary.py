@@ -427,8 +427,8 @@ FUNCTIONS: dict[str, Any] = {
     name: function(name, parameters, meaning, body)
     for name, parameters, meaning, body in (
         ("pow", "x y", "``x`` to the ``y``, of floats; within 2 ULP.", power),
-        ("expm1", "x", "``exp(x) - 1``, exact near 0.", expm1),
-        ("log1p", "x", "``log(1 + x)``, exact near 0.", log1p),
+        ("expm1", "x", "``exp(x) - 1``, accurate also near 0.", expm1),
+        ("log1p", "x", "``log(1 + x)``, accurate also near 0.", log1p),
         ("log10", "x", "The logarithm to base 10.", log10),
         ("exp10", "x", "10 to the ``x``.", exp10),
         ("sinh", "x", "The hyperbolic sine.", sinh),

@@ -42,13 +42,13 @@ def softmax(
     The function first subtracts the maximum from all elements, so the exponentials do not overflow.
 
     Args:
-        x: a tensor of fp32 or fp64.
+        x: a tensor of floats.
         dim: the axis, a constexpr; the first one by default.
         keep_dims: has no effect: the result always has the shape of ``x``.
         ieee_rounding: whether the divisions are correctly rounded.
 
     Returns:
-        A tensor of the type and shape of ``x``.
+        A tensor of the shape of ``x``. Its type is fp64 if ``x`` has this type, and fp32 otherwise.
 
     Raises:
         ValueError: the operand has another type.

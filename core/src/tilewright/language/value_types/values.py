@@ -236,7 +236,7 @@ def _itself(o: Any) -> Any:
 
 
 def check_bit_width(value: Any, shift_value: Any) -> None:
-    """Warn of a shift by a constant of at least the width of the elements: it clears all bits."""
+    """Warn of a shift by a constant of at least the width: no bit of the operand remains."""
     import warnings
 
     if isinstance(shift_value, constexpr):
