@@ -23,8 +23,9 @@ INTRODUCTION = """## Conformance of backends
 The [conformance suite](vendors/conformance.md) compares the results of kernels with references in
 float64 or with exact results. Its test cases belong to *profiles*, which are sets of features that
 a backend can support. Each cell of the following table shows how many test cases of a profile
-passed, and how many ran. A case does not run if it needs a capability that the backend does not
-declare. A `quick` run contains only a part of the cases.
+passed, and how many were counted. If a case needs a capability that the backend does not declare,
+and the backend refuses the kernel, the case is not counted. A `quick` run contains only a part of
+the cases.
 
 The mark `*` means that the report of the run claims that the backend has the profile: all mandatory
 cases of the profile passed in a complete run, and all packages were installed from wheels whose

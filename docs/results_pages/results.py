@@ -24,8 +24,10 @@ This page compares the times of operations of the [kernel library](kernels/index
 of the same operations in other libraries. The scripts in `benchmarks/kernels` of the repository
 measured these times. On GPUs, the times are device times. The L2 cache was overwritten before each
 call, and the libraries were measured in alternation. The result of each case was compared with the
-result of a formula in float64, and with the results of 20 further launches of the same kernel.
-Besides the case, the time and the rate, the tables have these columns:
+result of a formula in float64, and with the results of 20 further launches of the same kernel (of 5
+for attention with 32,768 keys). The gradients of attention were compared with those of
+FlashAttention, and the gradients of two launches with `deterministic=True` were compared with each
+other. Besides the case, the time and the rate, the tables have these columns:
 
 - **Column "of the roof"**: a lower bound of the time, as a percentage of the measured time. The
   lower bound is computed from the peak rates in the GPU's data sheet: it is the time for the

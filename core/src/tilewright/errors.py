@@ -116,15 +116,16 @@ class CompilationError(TilewrightError):
     The text ``str(error)`` contains the file, the line number, the source line with a caret below
     the error, and the calls that led to this line.
 
-    If a kernel calls a function, and the error is in this function, the raised error describes the
-    call. The attribute ``__cause__`` of the raised error is then a second ``CompilationError``,
-    which describes the line in the function. If a kernel calls a function of ``tl`` that raises an
-    exception of another type, this exception is the ``__cause__`` of the ``CompilationError``.
+    If a kernel calls a function, and the error is in this function, ``src`` and ``node`` of the
+    raised error describe the call. The attribute ``__cause__`` of the raised error is then a second
+    ``CompilationError``, whose ``src`` and ``node`` describe the line in the function. If a kernel
+    calls a function of ``tl`` that raises an exception of another type, this exception is the
+    ``__cause__`` of the ``CompilationError``.
 
     Attributes:
         message: the text of the error without the location; ``error_message`` is the same.
-        file, line, column: the location of the error. Lines count from 1, and columns from 0; None
-            if it is unknown.
+        file, line, column: the location of the error, also if it is in a called function. Lines
+            count from 1, and columns from 0; None if it is unknown.
         src: the source of the function that contains ``node``, from its ``def`` on.
         node: the node of the syntax tree of ``src`` that is wrong, or the call that led to the
             error.
@@ -277,7 +278,7 @@ class RefusedError(LaunchError):
 
 
 class KernelError(TilewrightError, RuntimeError):
-    """An assertion failed while a kernel ran, or checked mode found a faulty memory access."""
+    """An assertion failed while a kernel ran, or checked mode found a fault of the kernel."""
 
     page = "debugging#checks-in-compiled-code"
 

@@ -49,11 +49,11 @@ class Hooks:
         kernel_load_start, kernel_load_end: functions called before and after a kernel is loaded on
             a device, with ``(module, function, name, metadata_group, hash)``.
         kernel_unload: functions called when a loaded kernel is dropped.
-        jit_cache: a function called before a kernel is compiled, with the keywords ``key repr fn
-            compile is_manual_warmup already_compiled``; a true result prevents the compilation.
-            ``compile`` is a dictionary with ``key signature constants attributes options device
-            target is_warmup`` and ``specialization_data``, the text that ``kernel.preload`` takes
-            (empty if a constant cannot be represented as text).
+        jit_cache: a function called before a kernel is compiled, except by the autotuner, with the
+            keywords ``key repr fn compile is_manual_warmup already_compiled``; a true result
+            prevents the compilation. ``compile`` is a dictionary with ``key signature constants
+            attributes options device target is_warmup`` and ``specialization_data``, the text that
+            ``kernel.preload`` takes (empty if a constant cannot be represented as text).
         jit_post_compile: a function called with the same keywords after the compilation.
         compilation_listener: a function called after each compilation or hit in the disk cache,
             with the keywords ``src metadata metadata_group times cache_hit``.

@@ -31,5 +31,5 @@ def cdiv(x: int, y: int) -> int:
 
 @IntegerFunction
 def next_power_of_2(n: int) -> int:
-    """Return the smallest power of two that is not less than ``n``; if ``n`` is 0, return 0."""
+    """Return the smallest power of two that is at least ``n``; if ``n`` is 0 or less, return 0."""
     return 1 << (n - 1).bit_length() if n > 0 else 0

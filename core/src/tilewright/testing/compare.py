@@ -13,10 +13,11 @@ def assert_close(
     ``x`` and ``y`` may be NumPy arrays, PyTorch tensors on any device, nested lists, or numbers.
 
     By default, ``atol`` is 1e-2 and ``rtol`` is 0. A NaN equals a NaN. The shapes must be equal,
-    but the element types may differ.
+    unless ``x`` or ``y`` is a number, or both have one element. The element types may differ.
 
     Raises:
-        AssertionError: the arrays differ; the message states where the difference is largest.
+        AssertionError: the arrays differ; for more than one element, the message states the number
+            of different elements and the largest difference.
     """
     import numpy as np
 

@@ -79,8 +79,8 @@ _ARE_DTYPES = _AreDtypes()
 class TensorWrapper:
     """A view of a tensor whose elements are reinterpreted as another type of the same size.
 
-    The function :func:`reinterpret` creates a view of this class. All attributes of the view except
-    ``dtype`` are those of the original tensor.
+    The function :func:`reinterpret` creates a view of this class. The view has the memory, the
+    shape, the strides and the device of the original tensor, which is its attribute ``base``.
     """
 
     def __init__(self, base: Any, dtype: Any) -> None:

@@ -216,13 +216,14 @@ def vjp(
     The adjoint writes only to the arrays ``d_x``. The inputs must have the same values as in the
     launch of the original kernel.
 
-    If only one program instance loads each element of an input, this instance computes and stores
-    the gradient of the element without atomics. If several program instances load the same element,
-    the adjoint consists of several kernels, which sum the gradient in a fixed order, so that the
-    gradient has the same bits in each run. If the address of a load depends on a loaded index,
-    program instances add to the gradient with atomics, so the last bits of the gradient may differ
-    from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and states why
-    each of them is a separate kernel.
+    If only one program instance loads each element of an input, and always in the same lane of a
+    tile, this instance computes and stores the gradient of the element without atomics. If several
+    program instances load the same element, the adjoint can consist of several kernels. They sum
+    the gradient in a fixed order, so that the gradient has the same bits in each run. If the
+    address of a load depends on a loaded index, or if several lanes of a tile load the same
+    element, program instances add to the gradient with atomics, so the last bits of the gradient
+    may differ from run to run. The method ``adjoint.plan`` returns the kernels of a launch, and
+    states why each of them is a separate kernel.
 
     If each iteration of a loop only adds to the loop-carried floats, the adjoint needs no memory
     for the loop. For other loops, the adjoint stores the loop-carried floats of each iteration of
@@ -231,7 +232,7 @@ def vjp(
     which counts the iterations on the device.
 
     Args:
-        kernel: a kernel of ``tilewright.jit``.
+        kernel: a kernel of ``tilewright.jit``, or a tangent kernel for second derivatives.
         outputs: the outputs whose cotangents you pass: parameters that are arrays of floats, or
             descriptors of such arrays.
         wrt: the parameters whose gradients are computed: arrays of floats, descriptors, and floats.

@@ -39,8 +39,8 @@ def do_bench(
         warmup, rep: the durations of the warm-up and of the measurement, in milliseconds. At least
             one repetition is measured.
         grad_to_none: tensors whose ``grad`` is deleted before each repetition.
-        quantiles: the quantiles (from 0 to 1) of the times to return, as a list or as a number;
-            None returns what ``return_mode`` states.
+        quantiles: a list of the quantiles (from 0 to 1) of the times to return; for a list of one,
+            the function returns a number. None returns what ``return_mode`` states.
         return_mode: what to return: ``"mean"``, ``"median"``, ``"min"``, ``"max"``, or ``"all"``
             for the list of all times.
         backend: the name of the backend whose timer to use.

@@ -327,8 +327,9 @@ def autotune(
 ) -> Callable[[Any], Autotuner]:
     """Decorate a kernel, so that its launches use the fastest of several configurations.
 
-    A launch measures the configurations if no earlier launch had the same values of the ``key``
-    parameters and the same types of arrays. Later launches use the fastest configuration.
+    If there are several configurations, a launch measures them, unless an earlier launch had the
+    same values of the ``key`` parameters and the same types of arrays. Later launches use the
+    fastest configuration.
 
     To measure a configuration, the tuner runs the kernel many times. After each configuration, the
     tuner restores the arrays that the kernel stores to. The tuner does not restore the arrays
@@ -382,8 +383,8 @@ def autotune(
         AutotunerError: at launch: no configuration works, or pruning removed all of them; an array
             that the kernel reads and stores to cannot be copied; no configuration is invariant, or
             none computes the same bits as earlier launches; with ``check``, the results of the
-            first configuration differ from those of all others, or exact mode does not support the
-            kernel.
+            first of three or more configurations differ from those of all others, or exact mode
+            does not support the kernel.
     """
     return lambda fn: Autotuner(
         launchable(fn, "autotune"),

@@ -165,9 +165,10 @@ def bisect(kernel: Any, *, exact: bool = False) -> Bisected:
     following steps. First, the reference interpreter runs the Tile IR that the frontend generates.
     Then the interpreter runs the Tile IR after each pass of the backend, and compares the results
     of each run with those of the frontend's Tile IR. At the end, the backend runs the kernel. If
-    only the results of the backend are wrong, the backend runs the kernel again several times, each
-    time with another value of one launch option. If the results of any step are wrong, the kernel
-    also runs in checked mode, which searches for faults of the kernel, such as races.
+    the results of any step are wrong, the kernel also runs in checked mode, which searches for
+    faults of the kernel, such as races. If checked mode finds none, and only the results of the
+    backend are wrong, the backend runs the kernel again several times, each time with another value
+    of ``num_warps``, ``num_stages`` or a Boolean launch option.
 
     After the search, the arrays that you passed contain the results of the frontend's Tile IR on
     the reference interpreter.
