@@ -48,6 +48,9 @@ def test_arrays_of_jax_do_not_change():
     x, weight = arrays()
     with pytest.raises(TypeError, match="do not change"):
         tk.rms_norm(x, weight, out=x)
+    target = jnp.zeros(x.shape[:-1], "int32")
+    with pytest.raises(TypeError, match="do not change"):
+        tk.linear_cross_entropy(x, x, target, out=jnp.zeros(()))
     with pytest.raises(TypeError, match="of jax and numpy"):
         tk.rms_norm(x, np.asarray(weight))
     with pytest.raises(tk.PlanError, match=r"jax\.jit plans"):

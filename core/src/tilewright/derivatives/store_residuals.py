@@ -16,7 +16,7 @@ from tilewright.derivatives.tile_memory import tile_at
 from tilewright.derivatives.tiling.scratch_tiles import axes_read, program_number
 from tilewright.errors import similar
 from tilewright.ir.builder import Builder
-from tilewright.ir.core import Module, Operation, Value
+from tilewright.ir.core import Function, Module, Operation, Value
 from tilewright.ir.types import FloatType, PointerType, Type, element_type
 from tilewright.ir.verifier import verify
 from tilewright.passes.inline import inline
@@ -49,6 +49,17 @@ def residual_values(module: Module) -> dict[str, Value]:
     }
 
 
+def _value_of(name: str, known: Mapping[str, Value], kernel: Function) -> Value:
+    value = known.get(name)
+    if value is None:
+        raise DerivativeError(
+            f"the kernel computes no float {name} outside of loops and branches",
+            similar(name, known) or f"name one of {', '.join(known)}",
+            kernel.location,
+        )
+    return value
+
+
 def store_residuals(
     module: Module,
     names: Sequence[str],
@@ -73,13 +84,7 @@ def store_residuals(
     require_new(kernel, [f"{prefix}{name}" for name in names])
     axes, known = axes_read(made), residual_values(made)
     for name in names:
-        value = known.get(name)
-        if value is None:
-            raise DerivativeError(
-                f"the kernel computes no float {name} outside of loops and branches",
-                similar(name, known) or f"name one of {', '.join(known)}",
-                kernel.location,
-            )
+        value = _value_of(name, known, kernel)
         parameter = f"{prefix}{name}"
         pointer = add_argument(kernel, PointerType(element_type(value.type)), parameter)
         kernel.argument_attributes[-1].update((facts or {}).get(parameter, {}))
@@ -95,10 +100,14 @@ def store_residuals(
 
 
 def residual_layout(module: Module, names: Sequence[str]) -> ResidualLayout:
-    """Return what each program stores, and where."""
+    """Return what each program stores, and where.
+
+    Raises:
+        DerivativeError: the kernel has no such variable.
+    """
     made = normalized(module, rules=True)
     known = residual_values(made)
-    types = {name: known[name].type for name in names if name in known}
+    types = {name: _value_of(name, known, made.kernel).type for name in names}
     return ResidualLayout(tuple(axes_read(made)), types)
 
 

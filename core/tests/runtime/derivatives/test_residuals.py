@@ -210,7 +210,13 @@ def test_a_missing_array_and_a_missing_variable_are_refused() -> None:
     with pytest.raises(tw.LaunchError, match="takes 'r_mean' by keyword"):
         forward[(ROWS,)](*arguments)
     forward = tw.vjp(standardize, outputs="out", wrt="x", residuals="rst").forward
-    with pytest.raises(tw.DerivativeError) as caught:
-        forward[(ROWS,)](*arguments, r_rst=np.zeros(ROWS, "f4"))
-    assert caught.value.reason == "the kernel computes no float rst outside of loops and branches"
-    assert caught.value.remedy == "did you mean rstd?"
+    for call in (
+        lambda: forward[(ROWS,)](*arguments, r_rst=np.zeros(ROWS, "f4")),
+        lambda: forward.shapes(*arguments, grid=(ROWS,)),
+    ):
+        with pytest.raises(tw.DerivativeError) as caught:
+            call()
+        assert (
+            caught.value.reason == "the kernel computes no float rst outside of loops and branches"
+        )
+        assert caught.value.remedy == "did you mean rstd?"

@@ -247,6 +247,7 @@ def linear_cross_entropy(
             label_smoothing=label_smoothing,
             z_loss=z_loss,
             reduction=reduction,
+            out=out,
         )
     return LINEAR_CROSS_ENTROPY(
         x, weight, target, ignore_index, label_smoothing, z_loss, reduction, out=out
