@@ -3,8 +3,8 @@
 A transform of N = 64 x 64 points consists of 64 transforms of 64 points along the columns, a
 multiplication by twiddle factors, and 64 transforms along the rows. The kernel computes the 64
 transforms along the columns by a single complex matmul with the matrix of the roots of unity, and
-the 64 transforms along the rows by another one. These matmuls run on matrix units. A complex number
-is stored as two real numbers in two tiles.
+the 64 transforms along the rows by another one. A complex number is stored as two real numbers in
+two tiles.
 """
 
 from __future__ import annotations
