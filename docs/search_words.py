@@ -30,6 +30,7 @@ WORDS = {
     "install.md": ("install", "uninstall", "upgrade"),
     "performance.md": ("benchmark", "performance", "slow kernel", "transposed copy", "uncoalesced"),
     "reference/explain.md": ("explain", "roofline"),
+    "reference/host/Config.md": ("num_warps",),
     "reference/language/math.md": ("ULP",),
     "reference/models.md": ("torch.compile",),
     "reference/order.md": ("batch invariance", "determinism"),
