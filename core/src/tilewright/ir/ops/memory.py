@@ -487,9 +487,9 @@ class DescriptorGather(Operation):
 
 @OPS.operation(
     "descriptor_scatter",
-    "write each row of `value` to a row of the tensor, from the column `column` on. The operand "
-    "`rows` contains the indices of these rows of the tensor. Elements that lie outside the tensor "
-    "are not written",
+    "write each row i of `value` to the row `rows[i]` of the descriptor's tensor. The first "
+    "element of the row i goes to the column `column`. Elements that lie outside the tensor are "
+    "not written",
     _descriptor_scatter,
     effects=Effect.WRITE,
     traits=Trait.ACCESS | Trait.BITWISE,

@@ -71,11 +71,12 @@ def same_algebra(
 ) -> Verdict:
     """Find out whether two kernels compute the same formula, by launching both in exact mode.
 
-    The function launches the kernels on copies of the arrays, so the arrays themselves do not
-    change. In the copies, random payloads (see :class:`exact_mode`) replace the floats. If an array
-    contains only zeros, the copies of this array contain only zeros, too, because a kernel may add
-    to the array. The memory around each copy also contains random payloads, so the function detects
-    reads and writes past the end of an array.
+    In exact mode, kernels compute with residues of integers instead of floats. The function
+    launches the kernels on copies of the arrays, so the arrays themselves do not change. In the
+    copies, random payloads (see :class:`exact_mode`) replace the floats. If an array contains only
+    zeros, the copies of this array contain only zeros, too, because a kernel may add to the array.
+    The memory around each copy also contains random payloads, so the function detects reads and
+    writes past the end of an array.
 
     Args:
         kernel_a, kernel_b: two kernels, which are launched on ``grid``; or two functions that

@@ -89,8 +89,8 @@ class Descriptors(Operation):
 
 @OPS.operation(
     "simt.make_descriptor",
-    "encode a device-side tensor map of the tensor at the address `base` in a slot, and copy the "
-    "tensor map to the global memory `memory`. The result is a descriptor that uses this tensor "
+    "encode a tensor map of the tensor at the address `base` in shared memory, and copy the tensor "
+    "map to the global memory `memory`. The result is a descriptor that uses this tensor "
     "map. If the operation is executed again, it overwrites the previous tensor map. No copy in "
     "flight may then still use the previous tensor map",
     _make_descriptor,
