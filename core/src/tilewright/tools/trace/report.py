@@ -181,7 +181,9 @@ class WatchReport:
         ]
         if not any(value.count for value in self.values):
             return ["no float was computed or written"]
-        return found or ["every float is finite"]
+        if not found:
+            return ["every float is finite"]
+        return found if any(value.nan for value in self.values) else ["no float is NaN", *found]
 
     def _given(self) -> list[str]:
         """Return which of NaN and infinities the kernel has although they begin in no operation."""
