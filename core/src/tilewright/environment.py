@@ -24,7 +24,8 @@ VARIABLES: dict[str, tuple[str, str]] = {
     ),
     "TILEWRIGHT_DEBUG": (
         "0 or 1",
-        "1: compile `device_assert`, overflow checks and, on the CPU, bounds checks",
+        "1: compile `device_assert`, overflow checks and, on the CPU, bounds checks; if an "
+        "argument is a view, these checks allow accesses to the whole array",
     ),
     CHECKED: (
         "0 or 1",
