@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -207,24 +208,33 @@ def test_what_becomes_of_operations_for_a_backend(capsys: pytest.CaptureFixture[
 
     registry().register(Plugin(), "vega")
     try:
+        text = told(capsys, "--backend", "vega")[1]
         assert (
-            "for vega\n    lowered: 2\n        add cmp\n    decomposed: "
-            in told(capsys, "--backend", "vega")[1]
+            "for vega\n    lowered: 2\n        add cmp\n    decomposed into operations that vega "
+            "lowers: "
+        ) in text
+        assert (
+            "\n    decomposed into operations that vega does not all lower: " in text
+            and re.search(r"\n        min +may need and or select\n", text)
+            and re.search(r"\n    not lowered, and without a decomposition: \d+\n", text)
         )
-        states = {
-            row["name"]: row["lowered"]
-            for row in json.loads(told(capsys, "--backend", "vega", "--json")[1])
-        }
+        rows = json.loads(told(capsys, "--backend", "vega", "--json")[1])
+        states = {row["name"]: row["lowered"] for row in rows}
+        lacks = {row["name"]: row["lacks"] for row in rows}
         assert (states["add"], states["min"], states["call"], states["load"]) == (
             "lowered",
             "decomposed",
             "decomposed",
-            "refused",
+            "not lowered",
         )
-        assert "for vega\n    decomposed" in told(capsys, "min", "--backend", "vega")[1]
+        assert lacks["min"] == ["and", "or", "select"] and lacks["add"] == lacks["load"] == []
+        assert (
+            "for vega\n    decomposed; vega may still have to lower: and or select\n"
+            in told(capsys, "min", "--backend", "vega")[1]
+        )
         assert (
             json.loads(told(capsys, "load", "--backend", "vega", "--json")[1])["lowered"]
-            == "refused"
+            == "not lowered"
         )
     finally:
         registry().unregister("vega")

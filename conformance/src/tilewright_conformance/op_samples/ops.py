@@ -92,7 +92,7 @@ def ops_command(options: argparse.Namespace) -> int:
                 "name": spec.name,
                 "family": family_of(spec),
                 "meaning": spec.summary,
-                "lowered": lowered_by(spec, backend),
+                **_for_backend(spec, backend),
             }
             for spec in table
         ]
@@ -105,7 +105,7 @@ def ops_command(options: argparse.Namespace) -> int:
             f"{near if near else '`tilewright ops` lists them'}"
         )
     spec = table[options.name]
-    print_json({**as_json(spec), "lowered": lowered_by(spec, backend)}) if options.json else print(
+    print_json({**as_json(spec), **_for_backend(spec, backend)}) if options.json else print(
         as_text(spec, backend)
     )
     return 0
@@ -172,9 +172,10 @@ def decomposed_by(spec: OpSpec) -> list[str]:
 
 
 def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
-    """A backend's treatment of an operation: ``lowered``, ``decomposed`` or ``refused``.
+    """A backend's treatment of an operation: ``lowered``, ``decomposed`` or ``not lowered``.
 
-    It is empty where the backend's manifest does not say.
+    It is empty where the backend's manifest does not say. A decomposed operation works only where
+    the backend lowers what it is decomposed into: see :func:`lacking`.
     """
     from tilewright.passes.decompose.catalogue import CATALOGUE
 
@@ -182,7 +183,31 @@ def lowered_by(spec: OpSpec, backend: Backend | None) -> str:
         return ""
     if spec.name in backend.manifest.lowers:
         return "lowered"
-    return "decomposed" if spec.name in CATALOGUE or spec.name == "call" else "refused"
+    return "decomposed" if spec.name in CATALOGUE or spec.name == "call" else "not lowered"
+
+
+def lacking(spec: OpSpec, backend: Backend | None) -> list[str]:
+    """The operations that a backend may still have to lower for a decomposed operation.
+
+    They are what the operation may be decomposed into, step by step, and the backend neither lowers
+    nor has decomposed. The list is empty for an operation that is not decomposed.
+    """
+    from tilewright.passes.decompose.catalogue import CATALOGUE
+
+    if backend is None or lowered_by(spec, backend) != "decomposed":
+        return []
+    found, seen, waiting = set(), {spec.name}, [spec.name]
+    while waiting:
+        row = CATALOGUE.get(waiting.pop())
+        new = set(row.into if row is not None else ()) - seen - backend.manifest.lowers
+        seen |= new
+        found |= new - set(CATALOGUE)
+        waiting += sorted(new)
+    return sorted(found)
+
+
+def _for_backend(spec: OpSpec, backend: Backend | None) -> dict[str, Any]:
+    return {"lowered": lowered_by(spec, backend), "lacks": lacking(spec, backend)}
 
 
 def declared_by(spec: OpSpec) -> str:
@@ -282,6 +307,9 @@ def as_text(spec: OpSpec, backend: Backend | None = None) -> str:
     )
     state = lowered_by(spec, backend)
     if backend is not None and state:
+        lacks = " ".join(lacking(spec, backend))
+        if lacks:
+            state = f"{state}; {backend.name} may still have to lower: {lacks}"
         sections.append(_section(f"for {backend.name}", [(state, "")]))
     text = example(spec)
     if text:
@@ -351,17 +379,36 @@ def _listing(table: OpTable, backend: Backend | None) -> str:
             ),
         ]
     if backend is not None and backend.manifest.lowers:
-        states = {spec.name: lowered_by(spec, backend) for spec in table}
-        lines += ["", f"for {backend.name}"]
-        for state in ("lowered", "decomposed", "refused"):
-            names = [name for name, own in states.items() if own == state]
-            lines += [
-                f"    {state}: {len(names)}",
-                *textwrap.wrap(
-                    " ".join(names), 120, initial_indent=" " * 8, subsequent_indent=" " * 8
-                ),
-            ]
+        lines += ["", *_states(table, backend)]
     return "\n".join(lines[1:])
+
+
+def _states(table: OpTable, backend: Backend) -> list[str]:
+    """All operations by what becomes of them for a backend."""
+    name = backend.name
+    lacks = {spec.name: " ".join(lacking(spec, backend)) for spec in table}
+    named: dict[str, list[str]] = {"lowered": [], "decomposed": [], "not lowered": []}
+    for spec in table:
+        named[lowered_by(spec, backend)].append(spec.name)
+    whole = [operation for operation in named["decomposed"] if not lacks[operation]]
+    partly = [operation for operation in named["decomposed"] if lacks[operation]]
+    lines = [f"for {name}", *_words("lowered", named["lowered"])]
+    lines += _words(f"decomposed into operations that {name} lowers", whole)
+    if partly:
+        width = max(map(len, partly))
+        lines += [
+            f"    decomposed into operations that {name} does not all lower: {len(partly)}",
+            *(f"        {operation:{width}}  may need {lacks[operation]}" for operation in partly),
+        ]
+    return lines + _words("not lowered, and without a decomposition", named["not lowered"])
+
+
+def _words(title: str, names: list[str]) -> list[str]:
+    indent = " " * 8
+    return [
+        f"    {title}: {len(names)}",
+        *textwrap.wrap(" ".join(names), 120, initial_indent=indent, subsequent_indent=indent),
+    ]
 
 
 __all__ = [
@@ -371,6 +418,7 @@ __all__ = [
     "decomposed_by",
     "example",
     "family_of",
+    "lacking",
     "lowered_by",
     "ops_command",
 ]

@@ -143,7 +143,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--backend",
         default="",
         metavar="NAME",
-        help="add this backend's operations, and show which it lowers, decomposes, refuses",
+        help="add this backend's operations, and show at the end which of all it lowers, which the "
+        "compiler decomposes for it, and which it does not lower",
     )
     operations.add_argument("--json", action="store_true", help="print JSON")
 
