@@ -162,6 +162,7 @@ def test_what_left_the_fast_path_and_the_price_of_conversions_are_told_of_their_
         and "occupancy" in found.facts
         and "missed optimization:\n  line" in str(found)
     )
+    assert "no missed optimizations" not in str(found) and '"praise":""' in found.html()
     transposed = explain(turned, "*fp32:16, *fp32:16", backend="nvidia", arch="sm_80", N=32)
     (conversion,) = {note for note in transposed.findings if note.kind == "conversion"}
     source, result = re.match(
@@ -278,6 +279,30 @@ def test_accesses_of_the_llvm_ir_are_listed_with_those_of_an_address_for_each_la
     assert re.search(r"reads \d+ i32 at once", others) and re.search(
         r"writes \d+ float at once", others
     )
+
+
+@pytest.mark.parametrize(
+    ("place", "section"),
+    [
+        (("nvidia", "sm_80"), "when-a-kernel-is-good"),
+        (("amd", "gfx942"), "when-a-kernel-is-good"),
+        (("cpu", None), "what-the-remarks-mean"),
+        (("reference", None), None),
+    ],
+)
+def test_a_kernel_without_missed_optimizations_is_told_so_with_the_page_on_performance(
+    place, section, capsys
+):
+    backend, arch = place
+    found = explain(rows, "*fp32:16, *fp32:16, i32:16", backend=backend, arch=arch, BLOCK=512)
+    told = f"no missed optimizations; what else to check: tilewright help performance#{section}"
+    assert "missed optimization" not in {note.kind for note in found.findings}
+    if section is None:  # the backend looks for none
+        assert found.praise == "" and "missed optimizations" not in str(found)
+        return
+    assert f"\n{told}\n" in str(found) and f'"praise":"{told}"' in found.html()
+    assert cli.main(["help", f"performance#{section}"]) == 0
+    assert capsys.readouterr().out.startswith("### ")
 
 
 def test_the_first_line_of_a_loop_has_its_place():

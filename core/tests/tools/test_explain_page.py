@@ -123,3 +123,13 @@ def test_in_a_cell_of_a_notebook_it_is_the_same_page(explained, browse):
         ),
     )
     assert saw["title"] == "turned for nvidia sm_80" and saw["rows"] > 100
+
+
+def test_a_kernel_without_missed_optimizations_is_told_so(browse, explained):
+    good = explain(turned, "*fp32:16, *fp32:16, i32:16", backend="nvidia", arch="sm_80", N=64)
+    reader = (
+        "const e = $('praise'); saw.praise = [e.textContent, e.getBoundingClientRect().height > 0];"
+    )
+    text, shown = browse(good.html(), reader)["praise"]
+    assert text.startswith("no missed optimizations; ") and shown
+    assert browse(explained.html(), reader)["praise"] == ["", False]

@@ -50,6 +50,9 @@ from tilewright.tools.usage import UsageError
 #: findings say.
 _BEFORE = ("source", "frontend", "tileir", "layouts")
 
+#: Sections of the documentation about the rest of a report, of GPUs and of other targets.
+_GOOD, _REMARKS = "performance#when-a-kernel-is-good", "performance#what-the-remarks-mean"
+
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
@@ -70,6 +73,7 @@ class Explanation:
             backend counts it.
         times: stage of the compilation -> milliseconds.
         roofline: what the launch computes and moves, beside the ceilings of the device.
+        sought: whether the compiler looked for missed optimizations.
     """
 
     kernel: str
@@ -84,6 +88,18 @@ class Explanation:
     times: Mapping[str, float] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     roofline: Roofline = field(default_factory=lambda: Roofline(Traffic(None), None))
+    sought: bool = False
+
+    @property
+    def praise(self) -> str:
+        """The line that no optimization was missed, with the page about what else to check.
+
+        It is empty where the compiler missed optimizations, or looked for none.
+        """
+        if not self.sought or any(found.kind == line_findings.SLOW for found in self.findings):
+            return ""
+        section = _GOOD if "simt" in self.panes else _REMARKS
+        return f"no missed optimizations; what else to check: tilewright help {section}"
 
     def html(self) -> str:
         """The page, which needs nothing else."""
@@ -116,6 +132,7 @@ class Explanation:
             f"{self.kernel} for {self.target}",
             *(f"  {name:<{width}}  {value}" for name, value in self.facts.items()),
         ]
+        lines += [self.praise] if self.praise else []
         for kind in line_findings.KINDS:
             found = [finding for finding in self.findings if finding.kind == kind]
             lines += (
@@ -318,6 +335,7 @@ def explain_specialization(
             "CTA" if "simt" in artifact.code.stages else "program",
             line_findings.wasteful(found),
         ),
+        sought=bool(layouts) or "llir" in panes,
     )
 
 

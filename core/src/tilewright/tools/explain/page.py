@@ -64,6 +64,7 @@ def _data(explanation: Explanation) -> dict[str, Any]:
         "sections": sections,
         "panes": panes,
         "findings": findings,
+        "praise": explanation.praise,
         "roofline": explanation.roofline.lines(),
         "layouts": list(explanation.layouts),
         "instructions": [
