@@ -16,10 +16,12 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.runtime import reference_backend
+from tilewright_conformance.cases.perf.perf.measuring import demand
 from tilewright_conformance.suite.case import Case, Needs
 from tilewright_conformance.suite.catalogue import Catalogue, CatalogueError, catalogue
+from tilewright_conformance.suite.comparison import MismatchError
 from tilewright_conformance.suite.requirements_audit import Used, undeclared, used
-from tilewright_conformance.suite.session import Session
+from tilewright_conformance.suite.session import Session, Subject
 
 #: Types that every kernel may use for indices, masks and messages without saying so.
 _GRANTED = Needs(frozenset({"i1", "i32", "i64"}))
@@ -50,6 +52,18 @@ def test_cases_declare_what_their_kernels_use(
             if text.removeprefix("dtype ") not in _GRANTED.dtypes
         ]
         assert not found, f"{case.id} uses, and does not declare, {', '.join(found)}"
+
+
+def test_an_audit_of_needs_does_not_judge_speed() -> None:
+    tries = []
+
+    def run(session: Session) -> None:
+        demand(session, lambda: (tries.append(1) or {}, "too slow"))
+
+    case = Case("audited/speed", "perf", "add", run)
+    assert not undeclared(case, used(case)) and len(tries) == 1
+    with pytest.raises(MismatchError, match="too slow, in each of 6 tries"):
+        run(Session(Subject("reference"), case.id))
 
 
 def _case(id_: str) -> Case:

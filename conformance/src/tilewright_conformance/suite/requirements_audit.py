@@ -113,7 +113,7 @@ def used(case: Case, seed: int = 0) -> Used:
     recorder = _Recorder(f"needs-audit-{next(_numbers)}", case.needs.dot_precisions)
     registry().register(recorder, recorder.name)
     try:
-        case.run(Session(Subject(recorder.name), case.id, seed))
+        case.run(Session(Subject(recorder.name), case.id, seed, judges_speed=False))
     finally:
         registry().unregister(recorder.name)
     return recorder.found

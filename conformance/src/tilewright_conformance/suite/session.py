@@ -58,6 +58,7 @@ class Session:
         case_id: with ``seed``, it determines the random numbers.
         seed: of the run.
         quick: a case may do less.
+        judges_speed: whether demands on times must hold; without it, a case measures once.
 
     Attributes:
         rng: the case's random numbers: the same for a case and a seed in every process, whatever
@@ -70,9 +71,16 @@ class Session:
     """
 
     def __init__(
-        self, subject: Subject, case_id: str, seed: int = 0, *, quick: bool = False
+        self,
+        subject: Subject,
+        case_id: str,
+        seed: int = 0,
+        *,
+        quick: bool = False,
+        judges_speed: bool = True,
     ) -> None:
         self.subject, self.case_id, self.seed, self.quick = subject, case_id, seed, quick
+        self.judges_speed = judges_speed
         digest = hashlib.sha256(case_id.encode()).digest()
         self.rng = np.random.default_rng([seed, *np.frombuffer(digest, np.uint32).tolist()])
         self.numbers: dict[str, float] = {}
