@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -26,11 +27,13 @@ class OpenMP(NamedTuple):
 
 def torch_openmp() -> OpenMP | None:
     """Find the OpenMP runtime that PyTorch calls; None where PyTorch is not loaded or has none."""
-    torch = sys.modules.get("torch")
-    file = getattr(torch, "__file__", None)
-    if file is None:
-        return None
-    for library in sorted((Path(file).parent / "lib").glob("libtorch_cpu.*")):
+    file = getattr(sys.modules.get("torch"), "__file__", None)
+    return None if file is None else _runtime_of(Path(file).parent / "lib")
+
+
+@functools.cache
+def _runtime_of(folder: Path) -> OpenMP | None:
+    for library in sorted(folder.glob("libtorch_cpu.*")):
         names = ("GOMP_parallel", "omp_get_max_threads", "omp_get_thread_num", "omp_get_num_procs")
         try:
             # looks through what the library depends on as well, so it finds the runtime PyTorch
